@@ -11,7 +11,7 @@ import pytest
 
 from zoo.checks import gpu
 from zoo.cli import first_run, selection
-from zoo.runtime import clocks, driver, hardware
+from zoo.runtime import clocks, clusters, driver, hardware
 from zoo.runtime.hardware import Hardware
 
 GEMM, QUANTIZE = (SimpleNamespace(name=f"{op}.a", fields={"op": op}) for op in ("gemm", "quantize"))
@@ -236,3 +236,11 @@ def test_libraries_are_told_by_their_versions_and_missing_ones_are_none(monkeypa
         "cubin-zoo": "cubin-zoo 1", "torch": "torch 1", "nvidia-cublas": None, "nvidia-cublas-cu12": None,
         "cuda-bindings": "cuda-bindings 1", "numpy": "numpy 1",
     }  # fmt: skip
+
+
+def test_a_driver_that_cannot_count_clusters_does_not_end_the_run(monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "runnable", lambda kernel, device: ["variant"])
+    monkeypatch.setattr(clusters, "clusters_at_once", lambda *given: driver.check((1,), "counting"))
+    monkeypatch.setattr(driver, "bindings", lambda: SimpleNamespace())
+    assert first_run._clusters(SimpleNamespace(library=None), [GEMM], None) == {}
+    assert "clusters were not counted: counting" in capsys.readouterr().err

@@ -88,7 +88,8 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     products = [kernel for kernel in chosen if kernel.fields["op"] == "gemm"]
     if products:
         found["clusters"] = _clusters(zoo, products, opened)
-        click.echo(_words_of_clusters(found["clusters"]))
+        if found["clusters"]:
+            click.echo(_words_of_clusters(found["clusters"]))
     steps = Steps(len(chosen) + len(products))
     with ended_in_order(), tempfile.TemporaryDirectory() as folder:
         for number, kernel in enumerate(chosen):
@@ -180,9 +181,14 @@ def _libraries() -> dict[str, str | None]:
 
 def _clusters(zoo: Zoo, products: Sequence[Kernel], device: Device) -> dict[int, int]:
     from zoo.checks.gpu import runnable
+    from zoo.errors import DriverError
     from zoo.runtime.clusters import clusters_at_once
 
-    return clusters_at_once(zoo.library, runnable(products[0], device)[0], device)
+    try:
+        return clusters_at_once(zoo.library, runnable(products[0], device)[0], device)
+    except DriverError as error:  # what is checked and timed next matters more
+        click.echo(f"clusters were not counted: {error}", err=True)
+        return {}
 
 
 def _words_of_clusters(at_once: Mapping[int, int]) -> str:
