@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "523bd61433ceb493b132483fe977ed67c894041d9051f38707f7c4d59fbc1c15"
+MANIFEST_SHA256 = "59c63719a0474a3d72f3ee25a0fecb94aab7909fdb2c8f012bb57cf893533893"
