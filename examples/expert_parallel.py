@@ -2,7 +2,8 @@
 
     torchrun --nproc-per-node 2 examples/expert_parallel.py
 
-With two parts of the tokens, the exchange of one hides behind the products of the other. A CPU's times say nothing about a GPU.
+Torch's layer in bf16 is timed beside it. Its rows of all choices travel. With two parts of the tokens, the exchange of one hides behind the
+products of the other. In a CUDA graph, messages have a fixed size. A CPU's times say nothing about a GPU.
 """
 
 import os
@@ -14,13 +15,21 @@ from torch import distributed
 import zoo.torch as zt
 
 GPU = torch.cuda.is_available()
-# experts of all ranks, experts of a token, width of the model, gates of an expert, tokens of a rank
-EXPERTS, TOP, K, GATES, TOKENS = (64, 8, 7168, 2048, (128, 8192)) if GPU else (8, 2, 256, 128, (64,))
-PARTS = {1: {}, 2: {"parts": 2, "multiprocessors": 116 if GPU else None}}  # an H200 has 132: the others are NCCL's
+# experts of all ranks, experts of a token, width of the model, gates of an expert
+EXPERTS, TOP, K, GATES = (64, 8, 7168, 2048) if GPU else (8, 2, 256, 128)
+PARTS = {"parts": 2, "multiprocessors": 116 if GPU else None}  # an H200 has 132: the others are NCCL's
+# name, tokens of a rank, layers one after the other, options
+CASES = [
+    *(("serve", tokens, layers, options) for tokens, layers in ((128, 1), (8192, 1), (8192, 4)) for options in ({}, PARTS)),
+    *(("graph", tokens, 4, {"capacity": tokens}) for tokens in (16, 128)),
+    *(("train", 8192, 1, options) for options in ({}, PARTS)),
+]
+CASES = CASES if GPU else [("serve", 64, 1, {}), ("serve", 64, 2, PARTS), ("train", 64, 1, PARTS)]
 
 
-def milliseconds(call, calls=10 if GPU else 1):
+def milliseconds(call):
     """Of one call, on the slowest rank."""
+    calls = 10 if GPU else 1
     call()
     distributed.barrier()
     begin = time.perf_counter()
@@ -33,13 +42,42 @@ def milliseconds(call, calls=10 if GPU else 1):
     return took.item()
 
 
-@torch.no_grad()
-def serve(layer, x, ids, weights):
-    layer(x, ids, weights)
+def called(name, layer, x, ids, weights, layers):
+    """A function that serves or trains so many layers."""
+
+    def run():
+        y = x
+        for _ in range(layers):
+            y = layer(y, ids, weights)
+        if name == "train":
+            y.sum().backward()
+
+    def serve():
+        with torch.no_grad():
+            run()
+
+    if name != "graph":
+        return run if name == "train" else serve
+    serve()
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        run()
+    return graph.replay
 
 
-def train(layer, x, ids, weights):
-    layer(x, ids, weights).sum().backward()
+def beside_torch(name, x, ids, weights, both, layers):
+    """Milliseconds of torch's layer, and the bytes that it sends."""
+    from zoo.benchmark.torch_experts import experts_over_ranks
+
+    sent = 0
+
+    def layer(*tokens):
+        nonlocal sent
+        y, size = experts_over_ranks(*tokens, *both, distributed.group.WORLD)
+        sent = size * (2 if name == "train" else 1)  # gradients travel the same ways
+        return y
+
+    return milliseconds(called(name, layer, x, ids, weights, layers)), sent * layers
 
 
 def main():
@@ -48,30 +86,32 @@ def main():
         torch.cuda.set_device(device)
     distributed.init_process_group("nccl" if GPU else "gloo")
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
-    here, group = EXPERTS // ranks, distributed.group.WORLD
+    here = EXPERTS // ranks
     torch.manual_seed(rank)
     both = torch.randn(here, 2 * GATES, K, device=device) / K**0.5, torch.randn(here, K, GATES, device=device) / GATES**0.5
     if rank == 0:
         print(f"{ranks} ranks on {device.type}: {here} experts each, {K} x {GATES}, {TOP} of {EXPERTS} for each token")
-        print("call   tokens a rank   parts   layer, ms   sent a rank, MB   of bf16   exchange exposed")
-    for name, call, frozen in (("serve", serve, True), ("train", train, False)):
-        options = {}, *({"group": group, **one} for one in PARTS.values())
-        alone, *spread = (zt.nn.Experts.from_float(*both, "fp8b128", frozen, **one) for one in options)
-        for tokens in TOKENS:
-            x = torch.randn(tokens, K, device=device, dtype=torch.bfloat16, requires_grad=not frozen)
-            logits, ids = torch.randn(tokens, EXPERTS, device=device).topk(TOP)
-            weights = logits.softmax(1)
-            in_bf16 = 2 * K * int((ids // here != rank).sum()) * (2 if frozen else 4)  # there and back, of gradients too
-            local = milliseconds(lambda call=call, given=(alone, x, ids % here, weights): call(*given))  # as many rows, no exchange
-            for parts, layer in zip(PARTS, spread, strict=True):
-                before = layer.ranks.sent_bytes
-                call(layer, x, ids, weights)
-                sent = torch.tensor([layer.ranks.sent_bytes - before, in_bf16], device=device)
-                distributed.all_reduce(sent)
-                a_rank, share = sent[0].item() / ranks / 1e6, sent[0].item() / sent[1].item()
-                whole = milliseconds(lambda call=call, given=(layer, x, ids, weights): call(*given))
-                if rank == 0:
-                    print(f"{name}  {tokens:14}  {parts:6}  {whole:10.2f}  {a_rank:16.3f}  {share:8.2f}  {1 - local / whole:17.2f}")
+        print("call   tokens a rank   layers   parts        ms   torch, ms   sent a rank, MB   torch, MB   exchange exposed")
+    for name, tokens, layers, options in CASES:
+        frozen = name != "train"
+        alone = zt.nn.Experts.from_float(*both, "fp8b128", frozen)
+        layer = zt.nn.Experts.from_float(*both, "fp8b128", frozen, group=distributed.group.WORLD, **options)
+        x = torch.randn(tokens, K, device=device, dtype=torch.bfloat16, requires_grad=not frozen)
+        logits, ids = torch.randn(tokens, EXPERTS, device=device).topk(TOP)
+        weights = logits.softmax(1)
+        whole = milliseconds(called(name, layer, x, ids, weights, layers))
+        local = milliseconds(called(name, alone, x, ids % here, weights, layers))  # as many rows, no exchange
+        before = layer.ranks.sent_bytes
+        called("train" if name == "train" else "serve", layer, x, ids, weights, layers)()
+        sent, in_torch, torch_sent = f"{(layer.ranks.sent_bytes - before) / 1e6:.3f}", "-", "-"
+        if hasattr(torch, "_grouped_mm") and not options:
+            masters = [one.bfloat16().requires_grad_(not frozen) for one in both]
+            took, size = beside_torch(name, x, ids, weights, masters, layers)
+            in_torch, torch_sent = f"{took:.2f}", f"{size / 1e6:.3f}"
+        if rank == 0:
+            row = f"{name}  {tokens:14}  {layers:7}  {options.get('parts', 1):6}  {whole:8.2f}  {in_torch:>10}"
+            print(f"{row}  {sent:>16}  {torch_sent:>10}  {1 - local / whole:17.2f}", flush=True)
+        del alone, layer
     distributed.destroy_process_group()
 
 

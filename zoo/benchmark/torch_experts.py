@@ -2,7 +2,7 @@
 
 Sort the choices, gather, two products of groups, weighted activation, gather and add each token's rows. The weights are multiplied where
 rows are shortest. Gathers have gathers as gradients, where torch would add with atomics. Nothing waits for the host, so a CUDA graph can
-hold the layer.
+hold the layer. Over ranks, the rows of all choices travel, and the host waits for their number.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import distributed
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 
 from zoo.benchmark.layer_models import LIMIT, SLOPE
 
@@ -47,6 +49,27 @@ def experts(
     d = torch._grouped_mm(act, down.transpose(-2, -1), offs=ends)
     y: torch.Tensor = _Add.apply(d if biases is None else d + biases[1][expert] * share, token, place, top_k)
     return y
+
+
+def experts_over_ranks(
+    x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, group: Any
+) -> tuple[torch.Tensor, int]:
+    """y of this rank's tokens, and the bytes of the rows that it sends to other ranks. gate_up and down: the experts of this rank."""
+    ranks, here, top_k = distributed.get_world_size(group), len(down), ids.shape[1]
+    expert, order = ids.flatten().sort(stable=True)
+    place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+    counts = torch.bincount(expert, minlength=ranks * here)
+    came = torch.empty_like(counts)
+    distributed.all_to_all_single(came, counts, group=group)
+    send, receive = torch.stack((counts, came)).view(2, ranks, here).sum(2).tolist()
+    own = torch.arange(here, device=x.device).repeat(ranks).repeat_interleave(came, output_size=sum(receive))[:, None]
+    token, share = order // top_k, _Gather.apply(weights.to(x.dtype).reshape(-1, 1), order, place, 1)
+    rows = all_to_all_single_autograd(_Gather.apply(x, token, place, top_k), receive, send, group)
+    d = experts(rows, own, torch.ones_like(own, dtype=x.dtype), gate_up, down)
+    back = all_to_all_single_autograd(d, send, receive, group)
+    rank = distributed.get_rank(group)
+    away = sum(send) - send[rank] + sum(receive) - receive[rank]
+    return _Add.apply(back * share, token, place, top_k), away * x.shape[1] * x.element_size()
 
 
 def _added(d: torch.Tensor, place: torch.Tensor, top_k: int) -> torch.Tensor:

@@ -19,11 +19,13 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from tests.torch.nn.expert_layers import Problem, in_float64, problem
+from zoo.benchmark import torch_experts
 from zoo.errors import RankError
 from zoo.runtime.multiprocessors import limit_here
 from zoo.torch import quantize
 from zoo.torch.nn import Experts, SpreadState, experts, experts_parallel, experts_training
 from zoo.torch.nn.formats import FORMATS
+from zoo.torch.nn.routing import combine
 
 E, K, TOKENS = 4, 256, 24
 TIMEOUT = 4.0  # seconds of the group in which a rank fails
@@ -73,6 +75,17 @@ def mine(rank: int, counts: list[int]) -> slice:
     return slice(sum(counts[:rank]), sum(counts[: rank + 1]))
 
 
+def of_each_rank(p: Problem, size: int) -> list[torch.Tensor]:
+    """The ids that a rank owns; others are dropped."""
+    return [torch.where(p.ids.div(E // size, rounding_mode="floor") == rank, p.ids, -1) for rank in range(size)]
+
+
+def added(sums: list[torch.Tensor], residual: torch.Tensor | None = None) -> torch.Tensor:
+    """In the order of ranks, rounded once to bf16."""
+    rows = torch.arange(sums[0].shape[0] * len(sums), dtype=torch.int32, device=sums[0].device).view(len(sums), -1)
+    return combine(torch.cat(sums).bfloat16(), rows.T.contiguous(), None, residual)
+
+
 def serves_as_one_process(rank: int, size: int, format: str, how: str, parts: str = "1") -> None:
     p, counts = divided(how, size)
     one, many = layers(rank, size, p, format, True, parts=int(parts))
@@ -80,31 +93,43 @@ def serves_as_one_process(rank: int, size: int, format: str, how: str, parts: st
     for dtype in (torch.bfloat16, torch.float32) if how == "unequal" else (torch.bfloat16,):
         with torch.no_grad():
             y = many(p.x[here].to(dtype), p.ids[here], p.weights[here])
-            wanted = one(p.x.to(dtype), p.ids, p.weights)
-        assert y.dtype == dtype and torch.equal(y, wanted[here])
+            wanted = added([one(p.x.to(dtype), ids, p.weights) for ids in of_each_rank(p, size)])
+        assert y.dtype == dtype and torch.equal(y, wanted[here].to(dtype))
 
 
 def trains_as_one_process(rank: int, size: int, how: str, parts: str = "1") -> None:
-    """One process takes the parts in turn, as micro-batches, since the blocks of its weights' gradients have the rows of a part."""
+    """One process takes the experts of each rank in turn, and the parts as micro-batches: blocks of weights' gradients have the rows of a part."""
     p, counts = divided(how, size)
     torch.manual_seed(1)
     shared = torch.nn.Linear(K, K, dtype=torch.bfloat16, device=p.x.device)
     one, many = layers(rank, size, p, "fp8b128", False, shared=shared, parts=int(parts))
     here, grads, every = mine(rank, counts), gradient(p), torch.arange(len(p.x), device=p.x.device)
     of_ranks = [every[mine(other, counts)].tensor_split(int(parts)) for other in range(size)]
-    results = []
-    for layer, batches in ((one, [torch.cat(part) for part in zip(*of_ranks, strict=True)]), (many, [every[here]])):
-        found = [torch.zeros_like(whole) for whole in (p.x, p.x, p.weights)]
-        for batch in batches:
-            x, weights = p.x[batch].requires_grad_(), p.weights[batch].requires_grad_()
-            for _ in range(2 if how == "unequal" else 1):  # micro-batches
-                y = layer(x, p.ids[batch], weights)
+    micro_batches = range(2 if how == "unequal" else 1)
+    x, weights = p.x[here].clone().requires_grad_(), p.weights[here].clone().requires_grad_()
+    for _ in micro_batches:
+        x.grad = weights.grad = None
+        y = many(x, p.ids[here], weights)
+        y.backward(grads[here])
+    found = y.detach(), x.grad, weights.grad
+    wanted = [torch.zeros_like(whole) for whole in (p.x, p.x, p.weights)]
+    one.shared = None
+    for batch in [torch.cat(part) for part in zip(*of_ranks, strict=True)]:
+        sums, of_x, of_weights = [], [], []
+        for ids in of_each_rank(p, size):
+            for _ in micro_batches:
+                x, weights = p.x[batch].requires_grad_(), p.weights[batch].requires_grad_()
+                y = one(x, ids[batch], weights)
                 y.backward(grads[batch])
-            for whole, part in zip(found, (y.detach(), x.grad, weights.grad), strict=True):
-                whole[batch] = part
-        results.append(found)
-    for name, whole, part in zip(("y", "dx", "routing"), *results, strict=True):
-        assert torch.equal(whole[here], part[here]), name
+            sums, of_x, of_weights = [*sums, y.detach()], [*of_x, x.grad], [*of_weights, weights.grad]
+        x = p.x[batch].requires_grad_()
+        residual = shared(x)
+        residual.backward(grads[batch])
+        wanted[0][batch] = added(sums, residual.detach())
+        wanted[1][batch] = added(of_x) + x.grad
+        wanted[2][batch] = sum(of_weights)
+    for name, whole, part in zip(("y", "dx", "routing"), wanted, found, strict=True):
+        assert torch.equal(whole[here], part), name
     for whole, part in ((one.gate_up, many.gate_up), (one.down, many.down)):
         wanted, found = whole.weight.grad[mine(rank, [E // size] * size)], part.weight.grad
         # a number that FP8 rounds twice is another one only where a scale made it subnormal
@@ -118,13 +143,13 @@ def serves_with_a_capacity(rank: int, size: int, format: str, how: str, capacity
     one, many = layers(rank, size, p, format, True, capacity=int(capacity), parts=int(parts))
     here, lost = mine(rank, counts), set()
     for part in torch.arange(len(p.x))[here].tensor_split(int(parts)):
-        rows = sorted((int(expert), int(token)) for token in part for expert in p.ids[token] if 0 <= expert < E)
-        for owner in range(size):
-            lost |= {token for _, token in [one for one in rows if one[0] // (E // size) == owner][int(capacity) :]}
+        for ids in of_each_rank(p, size):
+            lost |= {*[int(token) for token in part if bool((ids[token] >= 0).any())][int(capacity) :]}
     with torch.no_grad():
-        y, wanted = many(p.x[here], p.ids[here], p.weights[here]), one(p.x, p.ids, p.weights)
+        y, wanted = many(p.x[here], p.ids[here], p.weights[here]), added([one(p.x, ids, p.weights) for ids in of_each_rank(p, size)])
     wanted[sorted(lost)] = torch.nan
     torch.testing.assert_close(y, wanted[here], rtol=0, atol=0, equal_nan=True)
+    assert bool(lost) == (capacity == "2") or rank > 0
 
 
 class _Shapes(TorchDispatchMode):
@@ -177,7 +202,9 @@ def a_graph_replays_other_tokens(rank: int, size: int, format: str, parts: str) 
             for static, other in zip(given, whole, strict=True):
                 static.copy_(other[here])
             graph.replay()
-            assert torch.equal(y, one(*whole)[here])
+            x, ids, weights = whole
+            sums = [one(x, mine, weights) for mine in of_each_rank(replace(p, ids=ids), size)]
+            assert torch.equal(y, added(sums)[here])
 
 
 def parts_hide_the_exchange(rank: int, size: int) -> None:
@@ -269,18 +296,32 @@ def recomputes_in_the_backward_pass(rank: int, size: int, parts: str) -> None:
     assert all(torch.equal(*pair) for pair in zip(*grads, strict=True))
 
 
-def sends_half_the_bytes(rank: int, size: int) -> None:
+def sends_a_token_once_to_a_rank(rank: int, size: int) -> None:
     p, counts = divided("even", size)
     _, many = layers(rank, size, p, "fp8b128", True)
     here = mine(rank, counts)
     with torch.no_grad():
         many(p.x[here], p.ids[here], p.weights[here])
-    owners = p.ids // (E // size)  # of -1: -1
-    away = int(((owners[here] >= 0) & (owners[here] != rank)).sum())
-    others = torch.cat((owners[: here.start], owners[here.stop :]))
-    answered = int((others == rank).sum())
-    message = K + 16 + 16  # elements, two scales of 4 bytes, id and weight: each padded to 16 bytes
-    assert many.ranks.sent_bytes == away * message + answered * 2 * K + (size - 1) * 16
+    reached = torch.stack([(ids >= 0).any(1) for ids in of_each_rank(p, size)], 1)
+    away = int(reached[here].sum() - reached[here, rank].sum())
+    answered = int(reached[:, rank].sum() - reached[here, rank].sum())
+    message = K + 16 + 16 + 16  # elements, two scales, two ids, two weights: each padded to 16 bytes
+    assert many.ranks.sent_bytes == away * message + answered * 2 * K + (size - 1) * 24
+
+
+def torch_has_its_layer_over_ranks(rank: int, size: int) -> None:
+    """Which zoo's layer is measured beside."""
+    if not hasattr(torch, "_grouped_mm"):
+        return
+    p, counts = divided("unequal", size)
+    here, own = mine(rank, counts), mine(rank, [E // size] * size)
+    ids, both = p.ids.clamp(min=0), [one.bfloat16() for one in (p.gate_up("halves"), p.down)]
+    y, sent = torch_experts.experts_over_ranks(p.x[here], ids[here], p.weights[here], *(one[own] for one in both), distributed.group.WORLD)
+    wanted = torch_experts.experts(p.x, ids, p.weights, *both)[here]
+    away = int((ids[here] // (E // size) != rank).sum()) + int(
+        (ids // (E // size) == rank).sum() - (ids[here] // (E // size) == rank).sum()
+    )
+    assert (y - wanted).float().norm() <= 0.01 * wanted.float().norm() and sent == away * 2 * K
 
 
 def a_copy_works(rank: int, size: int) -> None:
@@ -332,6 +373,12 @@ def another_call(rank: int, size: int) -> str:
             many(p.x, p.ids, p.weights)
 
     return refused(call)
+
+
+def another_number_of_choices(rank: int, size: int) -> str:
+    p, _ = divided("even", size)
+    _, many = layers(rank, size, p, "fp8_mxfp4", True)
+    return refused(lambda: many(p.x, p.ids[:, : 1 + (rank > 0)], p.weights[:, : 1 + (rank > 0)]))
 
 
 def another_order(rank: int, size: int) -> str:
@@ -474,7 +521,7 @@ SERVED = [name for name in FORMATS if name != "nvfp4"]
 TRAINED = [(trains_as_one_process, (how,)) for how in ROUTINGS]
 IN_PARTS = [(serves_as_one_process, ("fp8b128", how, "3")) for how in ("unequal", "no tokens")]
 IN_PARTS += [(trains_as_one_process, ("none on the last rank", "2"))]
-OVER_CAPACITY = [(serves_with_a_capacity, ("fp8b128", how, "4", parts)) for how in ("unequal", "all to one rank") for parts in "12"]
+OVER_CAPACITY = [(serves_with_a_capacity, ("fp8b128", how, "2", parts)) for how in ("unequal", "all to one rank") for parts in "12"]
 EQUAL = [
     *((serves_as_one_process, (format, "even")) for format in SERVED),
     *((serves_as_one_process, ("fp8_mxfp4", how)) for how in ROUTINGS[1:]),
@@ -491,7 +538,8 @@ EQUAL = [
     (parts_hide_the_exchange, ()),
     (a_capacity_fixes_every_shape, ()),
     (is_compiled_around_the_exchange, ()),
-    (sends_half_the_bytes, ()),
+    (sends_a_token_once_to_a_rank, ()),
+    (torch_has_its_layer_over_ranks, ()),
     (a_copy_works, ()),
     (wrappers_lose_no_experts_of_a_checkpoint, ()),
 ]
@@ -501,12 +549,13 @@ EQUAL_ON_FOUR = [
     *TRAINED,
     *IN_PARTS,
     *OVER_CAPACITY,
-    (sends_half_the_bytes, ()),
+    (sends_a_token_once_to_a_rank, ()),
 ]
 REFUSED = [
     (another_library, (), "library: rank 0: zoo .*; install one version of zoo on all ranks"),
     (another_layer, (), r"layer: rank 0: Experts 2 x 256 x 128, fp8b128, gpt_oss.*; rank 1: .* silu.*; build one layer on all ranks"),
     (another_call, (), r"call: rank 0: needs no gradient; rank 1: needs gradients of experts; call the layer alike on all ranks"),
+    (another_number_of_choices, (), r"ids: rank 0: top_k 1; rank 1: top_k 2; choose as many experts for a token on all ranks"),
     (another_order, (), r"call: rank 0: layer \d+ of the group; rank 1: layer \d+ of the group; call layers in one order on all ranks"),
     (
         wrong_options,

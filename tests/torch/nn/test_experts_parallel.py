@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tests.torch.nn.ranks import ON_GLOO, Ranks  # noqa: E402
+from zoo.torch.nn import experts_parallel  # noqa: E402
 
 if torch.distributed.is_available():
     from tests.torch.nn.experts_over_ranks import (
@@ -61,6 +62,15 @@ def test_ranks_compute_what_one_process_does(outcomes, size, number):
 def test_every_rank_refuses_what_differs_between_ranks(outcomes, size, number):
     words = [outcomes[size].get((rank, len(SIZES[size]) + number), "not reached") for rank in range(size)]
     assert all(re.search(REFUSED[number][2], one) for one in words), words
+
+
+def test_a_message_keeps_rows_of_three_bytes():
+    """As scales of MXFP8 have at K = 96."""
+    given = torch.arange(10, dtype=torch.uint8).view(5, 2), torch.arange(15, dtype=torch.uint8).view(5, 3), torch.arange(5.0)
+    rows = experts_parallel._packed(given, 1)
+    assert rows.shape == (6, 12) and bool((rows[5] == -1).all())
+    for one, found in zip(given, experts_parallel._unpacked(rows[:5], experts_parallel._kinds(given)), strict=True):
+        assert torch.equal(one, found)
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,18 @@
 """Experts spread over the ranks of a process group: of E experts a rank, rank r owns r E .. r E + E - 1.
 
-    home    tokens --quantise--> rows by expert --all_to_all--> owner     a row: elements, scales, id of its expert, routing weight
-    owner   rows through an index --> both GEMMs --> d
-    home    y <--combine-- d in bf16 <--all_to_all-- owner
+    home    tokens --quantise--> rows --all_to_all--> owner     a row: elements, scales, ids of its experts, routing weights
+    owner   the layer of its own experts: route, both GEMMs, combine --> a sum for each row
+    home    y <--add-- sums in bf16 <--all_to_all-- owner
 
-    backward: dy goes to the owners in FP8, as tokens did. Gradients of rows in bf16 and of routing weights come home, as d did.
+    backward: dy goes to the owners in FP8, as tokens did. Gradients of rows in bf16 and of routing weights come home, as sums did.
 
-An owner has the rows of an expert in the order of ranks, and of tokens inside a rank. So y and the gradient of x have the bits that one
-process computes of the tokens of all ranks, one rank after the other.
+A token goes once to each rank that owns experts of it. The sum of a rank is rounded to bf16, so y is rounded once more than in one process.
+An owner has the rows of all ranks in the order of ranks. So each sum has the bits that one process computes with the experts of that rank.
 
 Tokens in two parts, A and B. A message begins where its numbers are done; it ends before the stream reads them, so the host waits for counts alone.
 
     exchange   rows A | rows B     | results A  | results B |
-    products          | products A | products B |           | combine A, B
+    products          | products A | products B |           | add A, B
 
 Autograd runs the node that was made last first. So the backward pass has this picture too, with B before A:
 
@@ -20,7 +20,7 @@ Autograd runs the node that was made last first. So the backward pass has this p
     _Leave     rows begin                    gradients of rows end, dx
     _Arrive    rows end                      gradients of rows begin
     _Return    results begin                 gradients of results end
-    _Home      results end, combine          gradients of results begin
+    _Home      results end, add              gradients of results begin
 
 With a capacity each rank sends so many rows to each rank. All sizes are fixed, no counts travel, and CUDA graphs can capture the layer.
 """
@@ -41,15 +41,17 @@ from zoo.errors import ArgumentError, RankError
 from zoo.runtime.multiprocessors import multiprocessors
 from zoo.torch.nn.by_devices import is_spread
 from zoo.torch.nn.experts_serving import RECIPES
-from zoo.torch.nn.routing import Routing, combine, combined, of_choices, refuse_second_derivative, route
+from zoo.torch.nn.routing import Routing, combine, combined, refuse_second_derivative, route
 from zoo.torch.quantized import Quantized
 
+ops: Any = torch.ops.zoo
+
 _TRAINED = RECIPES["fp8b128"]
-_ALIGNED = 16  # bytes: kernels read rows where they arrive
+_ALIGNED = 4  # words of 4 bytes: kernels read rows where they arrive
 _LAYERS: WeakKeyDictionary[distributed.ProcessGroup, int] = WeakKeyDictionary()  # how many a group has built
 _MODES = ("is frozen", "needs the gradient of x", "needs the gradient of routing weights", "needs gradients of experts")
 
-Multiply = Callable[..., torch.Tensor]  # rows, ..., routing -> d
+Multiply = Callable[..., torch.Tensor]  # rows, ..., routing -> d, or a sum for each row
 Shared = Callable[[], "torch.Tensor | None"]  # the shared expert, computed while rows travel
 _Kind = tuple[torch.dtype, tuple[int, ...]]  # of a number of each row
 
@@ -102,13 +104,14 @@ class Ranks:
                 "ignored_params= (torch 2.7), or shard Experts over a mesh of ranks with equal experts"
             )
 
-    def counts(self, rows: list[torch.Tensor], modes: tuple[bool, ...]) -> list[tuple[list[int], list[int]]]:
+    def counts(self, rows: list[torch.Tensor], modes: tuple[bool, ...], choices: int) -> list[tuple[list[int], list[int]]]:
         """Rows of each part for each rank (ranks,) -> rows for and from each rank. The host waits, because all_to_all asks it for sizes."""
-        mode = torch.full_like(rows[0], sum(on << bit for bit, on in enumerate((*modes, self.number))))
-        mine = torch.stack((mode, *rows), 1).long()
+        mode = sum(on << bit for bit, on in enumerate((*modes, self.number)))
+        mine = torch.stack((torch.full_like(rows[0], mode), torch.full_like(rows[0], choices), *rows), 1).long()
         theirs = self.begin("counts", mine, [1] * self.size, [1] * self.size)()
-        (_, *send), (others, *receive) = torch.stack((mine, theirs)).mT.tolist()
+        (_, _, *send), (others, of_token, *receive) = torch.stack((mine, theirs)).mT.tolist()
         self._same("call", [f"layer {one >> len(_MODES)} of the group" for one in others], "call layers in one order on all ranks")
+        self._same("ids", [f"top_k {one}" for one in of_token], "choose as many experts for a token on all ranks")
         words = [", ".join(word for bit, word in enumerate(_MODES) if one >> bit & 1) or "needs no gradient" for one in others]
         self._same("call", words, "call the layer alike on all ranks, with gradients of the same inputs")
         return list(zip(send, receive, strict=True))
@@ -180,46 +183,36 @@ class _Trip:
     """A part of the tokens on its way to the owners of its experts, and the way back. One message is under way at a time."""
 
     def __init__(self, ranks: Ranks, operands: tuple[torch.Tensor, ...], ids: torch.Tensor, weights: torch.Tensor):
-        self.ranks, self._operands = ranks, operands
-        home = route(ids, weights, ranks.total)
-        self.ends = home.offsets[ranks.experts - 1 :: ranks.experts].contiguous()  # of the rows for each rank
+        self.ranks, self._operands = ranks, (*operands, ids.int(), weights)
+        every = torch.arange(ranks.size, dtype=torch.int32, device=ids.device)
+        reached = (torch.div(ids, ranks.experts, rounding_mode="floor")[..., None] == every).any(1)
+        # end of the rows for each rank, token of each row (-1: none), row of each token for each rank (-1: none)
+        self.ends, self.index, self.rows = ops.experts_route(torch.where(reached, every, -1), E=ranks.size, R=reached.numel())
         self.begins = torch.nn.functional.pad(self.ends[:-1], (1, 0))
-        row = torch.arange(ids.numel(), dtype=torch.int32, device=ids.device)
-        expert = torch.searchsorted(home.offsets, row, right=True, out_int32=True)
-        about = torch.stack((expert, home.row_weights.view(torch.int32)), 1)
-        self.index, self.about, self.rows = home.index, about, home.rows
-        self.lost: torch.Tensor | None = None  # (T,): tokens with a choice over the capacity
+        self.lost: torch.Tensor | None = None  # (T,): tokens over the capacity
         if ranks.capacity is not None:
             self._to_places(ranks.capacity)
 
     def _to_places(self, capacity: int) -> None:
-        """Rows for rank r -> places r * capacity .. Empty places have expert -1."""
-        count = self.index.shape[0]
+        """Rows for rank r -> places r * capacity .. Empty places have no token."""
         place = self.begins[:, None] + torch.arange(capacity, dtype=torch.int32, device=self.index.device)
-        row = torch.where(place < self.ends[:, None], place, count).flatten()
+        row = torch.where(place < self.ends[:, None], place, self.index.shape[0]).flatten()
         self.index = torch.nn.functional.pad(self.index, (0, 1), value=-1)[row]
-        self.about = torch.nn.functional.pad(self.about, (0, 0, 0, 1), value=-1)[row]
-        owner = torch.searchsorted(self.ends, self.rows.clamp(min=0), right=True, out_int32=True).clamp(max=self.ranks.size - 1)
-        place, chosen = self.rows - self.begins[owner], self.rows >= 0
-        self.lost = (chosen & (place >= capacity)).any(1)
-        self.rows = torch.where(chosen & (place < capacity), owner * capacity + place, -1)
+        place, sent = self.rows - self.begins, self.rows >= 0
+        self.lost = (sent & (place >= capacity)).any(1)
+        first = capacity * torch.arange(self.ranks.size, dtype=torch.int32, device=self.index.device)
+        self.rows = torch.where(sent & (place < capacity), place + first, -1)
         self.send = self.receive = [capacity] * self.ranks.size
 
     def leave(self) -> None:
-        parts = (*self._operands, self.about.new_zeros((self.rows.shape[0], 2)))
-        rows = self._rows(*parts)
-        rows[:, -_ALIGNED : 8 - _ALIGNED] = self.about[: len(rows)].view(torch.uint8)
-        self._begin("rows", rows, _kinds(parts), self.send, self.receive)
-        del self._operands, self.about  # the backward pass keeps this trip, not its numbers
+        self.again("rows", *self._operands)
+        del self._operands  # the backward pass keeps this trip, not its numbers
 
     def again(self, what: str, *of_tokens: torch.Tensor) -> None:
         """Other numbers of the tokens, the way that the tokens went."""
-        self._begin(what, self._rows(*of_tokens), _kinds(of_tokens), self.send, self.receive)
-
-    def _rows(self, *of_tokens: torch.Tensor) -> torch.Tensor:
-        """Of tokens (T, ...) the rows that leave (R, bytes)."""
-        whole, index = _packed(of_tokens), self.index[: sum(self.send)]
-        return whole[index.clamp(min=0)] if whole.shape[0] else whole.new_zeros((index.shape[0], whole.shape[1]))
+        rows = _packed(of_tokens, 1).view(torch.int64)  # a row of no token is the last one, whose ids are -1
+        rows = rows[self.index[: sum(self.send)]].view(torch.int32)
+        self._begin(what, rows, _kinds(of_tokens), self.send, self.receive)
 
     def back(self, what: str, *of_rows: torch.Tensor) -> None:
         """Numbers of the rows that came, to the ranks of their tokens."""
@@ -234,11 +227,11 @@ class _Trip:
         del self._coming
         return _unpacked(wait(), kinds)
 
-    def arrived(self) -> tuple[list[torch.Tensor], Routing]:
-        """The rows from all ranks, and their order by expert."""
-        *parts, about = self.came()
-        ids, weights = about[:, :1].contiguous(), about[:, 1:].contiguous().view(torch.float32)
-        return parts, route(ids, weights, self.ranks.experts, self.ranks.first)
+    def arrived(self) -> tuple[list[torch.Tensor], torch.Tensor, Routing]:
+        """The rows from all ranks, their routing weights, and their routing to the experts here."""
+        *parts, ids, weights = self.came()
+        weights = weights.contiguous()
+        return parts, weights, route(ids.contiguous(), weights, self.ranks.experts, self.ranks.first)
 
 
 def _trips(
@@ -248,7 +241,8 @@ def _trips(
     operands = (RECIPES[format].tokens(one.detach()) for one in x)
     found = [_Trip(ranks, *one) for one in zip(operands, ids, (one.detach() for one in weights), strict=True)]
     if ranks.capacity is None:
-        for trip, sizes in zip(found, ranks.counts([trip.ends - trip.begins for trip in found], modes), strict=True):
+        sizes_of_parts = ranks.counts([trip.ends - trip.begins for trip in found], modes, ids[0].shape[1])
+        for trip, sizes in zip(found, sizes_of_parts, strict=True):
             trip.send, trip.receive = sizes
     return found
 
@@ -263,14 +257,14 @@ def served(
         trip.leave()
     residuals = _split(shared(), ranks.parts)
     for trip in trips:
-        parts, routing = trip.arrived()
+        parts, of_rows, routing = trip.arrived()
         with multiprocessors(ranks.multiprocessors):
             d = multiply(tuple(parts), routing)
-        trip.back("results", combined(d, routing.rows))
+        trip.back("results", combined(d, routing.rows, of_rows))
     found = []
-    for trip, of_part, residual in zip(trips, all_weights, residuals, strict=True):
-        (d,) = trip.came()
-        y = combine(d, trip.rows, of_part, residual)
+    for trip, residual in zip(trips, residuals, strict=True):
+        (sums,) = trip.came()
+        y = combine(sums, trip.rows, None, residual)
         found.append(y if trip.lost is None else torch.where(trip.lost[:, None], torch.nan, y))
     return _joined(found)
 
@@ -278,7 +272,7 @@ def served(
 def trained(
     ranks: Ranks, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, shared: Shared, multiply: Multiply, learns: bool
 ) -> torch.Tensor:
-    """y (T, K) in fp8b128. multiply: rows, a weight of 1 for each, their routing -> d in the order of rows."""
+    """y (T, K) in fp8b128. multiply: rows, their routing weights and routing -> a sum for each row."""
     if ranks.capacity is not None:
         raise ArgumentError("Experts: capacity: a layer that trains has none; freeze() the layer, or set ranks.capacity to None")
     needed = [torch.is_grad_enabled() and one for one in (x.requires_grad, weights.requires_grad, learns)]
@@ -288,12 +282,11 @@ def trained(
     tickets = [_Leave.apply(*one) for one in zip(xs, all_weights, trips, strict=True)]
     residuals, returning = _split(shared(), ranks.parts), []
     for trip, ticket in zip(trips, tickets, strict=True):
-        parts, routing = trip.arrived()
-        rows, ones = _Arrive.apply(ticket, trip, parts, needed)
+        parts, of_rows, routing = trip.arrived()
+        rows, of_rows = _Arrive.apply(ticket, trip, parts, of_rows, needed)
         with multiprocessors(ranks.multiprocessors):
-            returning.append(_Return.apply(multiply(rows, ones, routing), trip))
-    y = [_Home.apply(*one) for one in zip(returning, (one.detach() for one in all_weights), residuals, trips, strict=True)]
-    return _joined(y)
+            returning.append(_Return.apply(multiply(rows, of_rows, routing), trip))
+    return _joined([_Home.apply(*one) for one in zip(returning, residuals, trips, strict=True)])
 
 
 class _Leave(torch.autograd.Function):
@@ -308,38 +301,39 @@ class _Leave(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         refuse_second_derivative()
-        (d_rows, d_ones), rows = ctx.trip.came(), ctx.trip.rows
+        (d_rows, d_weights), rows = ctx.trip.came(), ctx.trip.rows
         dx = combined(d_rows, rows).to(ctx.dtype) if ctx.needs_input_grad[0] else None
-        return dx, of_choices(d_ones[:, 0], rows) if ctx.needs_input_grad[1] else None, None
+        if not ctx.needs_input_grad[1]:
+            return dx, None, None
+        of_ranks = d_weights[rows] if len(d_weights) else d_weights.new_zeros((*rows.shape, d_weights.shape[1]))
+        return dx, torch.where(rows[..., None] < 0, 0, of_ranks).sum(1), None  # a choice has one rank, and 0 from the others
 
 
 class _Arrive(torch.autograd.Function):
-    """Rows in bf16 at the owner, with a weight of 1.
-
-    The gradient of that 1 is the gradient of the routing weight: the owner's backward pass weighs rows by their `Routing`.
-    """
+    """Rows in bf16 at the owner, and their routing weights."""
 
     @staticmethod
-    def forward(ctx: Any, ticket: torch.Tensor, trip: _Trip, parts: list[torch.Tensor], needed: list[bool]) -> tuple[torch.Tensor, ...]:
+    def forward(
+        ctx: Any, ticket: torch.Tensor, trip: _Trip, parts: list[torch.Tensor], weights: torch.Tensor, needed: list[bool]
+    ) -> tuple[torch.Tensor, ...]:
         ctx.trip = trip
-        rows = _numbers(parts)
-        ones = torch.ones((rows.shape[0], 1), device=rows.device)
-        ctx.mark_non_differentiable(*(one for one, needs in zip((rows, ones), needed, strict=False) if not needs))
-        return rows, ones
+        found = _numbers(parts), weights.view_as(weights)
+        ctx.mark_non_differentiable(*(one for one, needs in zip(found, needed, strict=False) if not needs))
+        return found
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         refuse_second_derivative()
         ctx.trip.back("gradients of rows", *gradients)
-        return gradients[0].new_zeros(()), None, None, None
+        return gradients[0].new_zeros(()), None, None, None, None
 
 
 class _Return(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, d: torch.Tensor, trip: _Trip) -> torch.Tensor:
+    def forward(ctx: Any, sums: torch.Tensor, trip: _Trip) -> torch.Tensor:
         ctx.trip = trip
-        trip.back("results", d)
-        return d.new_zeros(())
+        trip.back("results", sums)
+        return sums.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -348,13 +342,13 @@ class _Return(torch.autograd.Function):
 
 
 class _Home(torch.autograd.Function):
-    """d at the owner -> y at home. dy goes to the owner as it is, without the routing weights."""
+    """Sums of the owners -> y at home. dy goes to the owners as it is."""
 
     @staticmethod
-    def forward(ctx: Any, ticket: torch.Tensor, weights: torch.Tensor, residual: torch.Tensor | None, trip: _Trip) -> torch.Tensor:
+    def forward(ctx: Any, ticket: torch.Tensor, residual: torch.Tensor | None, trip: _Trip) -> torch.Tensor:
         ctx.trip = trip
-        (d,) = trip.came()
-        return combined(d, trip.rows, weights, residual)
+        (sums,) = trip.came()
+        return combined(sums, trip.rows, None, residual)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -362,7 +356,7 @@ class _Home(torch.autograd.Function):
         dy = gradients[0].contiguous()
         if ctx.needs_input_grad[0]:
             ctx.trip.again("gradients of results", *_TRAINED.tokens(dy))
-        return dy.new_zeros(()), None, dy if ctx.needs_input_grad[2] else None, None
+        return dy.new_zeros(()), dy if ctx.needs_input_grad[1] else None, None
 
 
 def _numbers(parts: list[torch.Tensor]) -> torch.Tensor:
@@ -371,10 +365,17 @@ def _numbers(parts: list[torch.Tensor]) -> torch.Tensor:
     return Quantized(elements, scales, "fp8b128").dequantize(torch.bfloat16)
 
 
-def _packed(parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """Tensors (T, ...) -> (T, bytes). Each begins at a multiple of 16 bytes."""
+def _packed(parts: tuple[torch.Tensor, ...], more: int = 0) -> torch.Tensor:
+    """Tensors (T, ...) -> (T + more, words), each at a multiple of 16 bytes. All bits are 1 in the rows behind."""
     rows = [one.contiguous().view(one.shape[0], math.prod(one.shape[1:])).view(torch.uint8) for one in parts]
-    return torch.cat([torch.nn.functional.pad(one, (0, -one.shape[1] % _ALIGNED)) for one in rows], 1)
+    words = [(torch.nn.functional.pad(one, (0, -one.shape[1] % 4)) if one.shape[1] % 4 else one).view(torch.int32) for one in rows]
+    if len(parts) == 1 and more == 0 and words[0].shape[1] % _ALIGNED == 0:
+        return words[0]
+    count, sizes = words[0].shape[0], [one.shape[1] + -one.shape[1] % _ALIGNED for one in words]
+    found = words[0].new_full((count + more, sum(sizes)), -1)
+    for one, place in zip(words, found[:count].split(sizes, 1), strict=True):
+        place[:, : one.shape[1]] = one
+    return found
 
 
 def _kinds(parts: tuple[torch.Tensor, ...]) -> list[_Kind]:
@@ -386,9 +387,9 @@ def _unpacked(rows: torch.Tensor, kinds: list[_Kind]) -> list[torch.Tensor]:
     found, begin = [], 0
     for dtype, shape in kinds:
         size = math.prod(shape) * dtype.itemsize
-        one = rows[:, begin : begin + size].view(dtype).view(rows.shape[0], *shape)
+        one = rows.view(torch.uint8)[:, begin : begin + size].view(dtype).view(rows.shape[0], *shape)
         found.append(one if shape else one.contiguous())  # kernels read rows at any distance, and numbers side by side
-        begin += size + -size % _ALIGNED
+        begin += size + -size % (4 * _ALIGNED)
     return found
 
 
