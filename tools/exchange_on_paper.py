@@ -2,14 +2,16 @@
 
     python tools/exchange_on_paper.py
 
-The layer is DeepSeek-V3's: 256 experts of 7168 / 2048 in fp8b128, 8 for each token, frozen. Every expert has as many tokens as others. A rank sends
-its messages in turn, and a part's products begin when its rows are there. Latencies of messages are left out.
+The layer is DeepSeek-V3's: 256 experts of 7168 / 2048 in fp8b128, 8 for each token, frozen, drawn at random. A token goes once to each rank that it
+reaches. A rank sends its messages in turn, and a part's products begin when its rows are there. Latencies of messages are left out.
 """
 
 from __future__ import annotations
 
+import math
+
 HIDDEN, INTERMEDIATE, EXPERTS, TOP, NODE = 7168, 2048, 256, 8, 8
-ROW, RESULT = 7408, 14336  # bytes: FP8 with scales, expert and weight; bf16
+ROW, RESULT = 7456, 14336  # bytes: FP8 with scales, experts and weights; bf16
 # `zoo bench --recorded`, H200, K = 7168: both GEMMs with 512 rows an expert, TFLOPS; and with 16, TB/s
 FIRST, SECOND, MEMORY = 1021e12, 1234e12, 4.29e12
 NVLINK, NETWORK = 450e9, 50e9  # bytes a second out of an H200, and of an adapter of 400 Gbit/s for each GPU
@@ -24,7 +26,8 @@ def products(tokens: int, ranks: int) -> float:
 
 def message(tokens: int, ranks: int, size: int) -> float:
     """Seconds of the rows of so many bytes, to its node and to other nodes at once."""
-    a_rank = tokens * TOP / ranks * size
+    away = EXPERTS - EXPERTS // ranks
+    a_rank = tokens * (1 - math.comb(away, TOP) / math.comb(EXPERTS, TOP)) * size
     return max(a_rank * (NODE - 1) / NVLINK, a_rank * (ranks - NODE) / NETWORK)
 
 

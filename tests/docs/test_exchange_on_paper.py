@@ -16,5 +16,5 @@ def test_parts_hide_no_more_than_there_is(ranks, tokens):
     exchange = paper.message(tokens, ranks, paper.ROW) + paper.message(tokens, ranks, paper.RESULT)
     assert paper.layer(tokens, ranks, 1) == pytest.approx(paper.products(tokens, ranks) + exchange)
     in_parts = paper.layer(tokens, ranks, 2)
-    assert in_parts >= max(2 * paper.products(tokens // 2, ranks), exchange)
+    assert in_parts >= max(2 * paper.products(tokens // 2, ranks), exchange) * (1 - 1e-12)  # sums in another order
     assert in_parts <= 2 * paper.products(tokens // 2, ranks) + exchange

@@ -227,14 +227,13 @@ class Experts(torch.nn.Module):
     ) -> torch.Tensor:
         if self.frozen and not self.in_bf16:
             return served(ranks, self.format, x, ids, weights, shared, self._multiplied)
-        if not simple:
+        if self.format != "fp8b128" or self.in_bf16:
             raise ArgumentError(
-                "Experts: with a group, a layer trains in fp8b128 by silu, without biases, with in_bf16 off, and with halves of a multiple of 128; "
-                "freeze() the layer, or leave out group="
+                "Experts: with a group, a layer trains in fp8b128, with in_bf16 off; freeze() the layer, or leave out group="
             )
 
-        def multiply(rows: torch.Tensor, ones: torch.Tensor, routing: Routing) -> torch.Tensor:
-            return fused(rows, ones, None, self.gate_up, self.down, routing, self._gating())
+        def multiply(rows: torch.Tensor, weights: torch.Tensor, routing: Routing) -> torch.Tensor:
+            return (fused if simple else composed)(rows, weights, None, self.gate_up, self.down, routing, self._gating())
 
         learns = any(one.requires_grad for one in (*self.gate_up.parameters(), *self.down.parameters()))
         return trained(ranks, x, ids, weights, shared, multiply, learns)
