@@ -42,7 +42,7 @@ def test_blackwell_is_marked_as_predicted_everywhere(zoo_command, tmp_path):
         (("gemm.fp8b128.dense", "--shape", "64,64"), 1, "a shape is M,N,K, got 64,64"),
         (("gemm.fp8b128.dense", "--shape", "0,128,128"), 1, "nothing is launched at M = 0"),
         (("gemm.fp8_nvfp4.dense", "--shape", "8,128,256", "--arch", "b200"), 1, "no kernel has --arch b200"),
-        (("gemm.fp8b128.dense", "--shape", "8,128,128", "--variant", "t1"), 1, "t1"),
+        (("gemm.fp8b128.dense", "--shape", "8,128,128", "--variant", "t129"), 1, "did you mean t192"),
         (("gemm.fp8b128.dense", "--shape", "8,128,128", "--svg", "picture.png"), 2, "*.svg"),
         (("gemm.fp8b128.dense", "--shape", "8,128,128", "--groups", "4"), 2, "leave out --groups"),
     ],

@@ -66,11 +66,13 @@ class _Commands(click.Group):
             return super().make_context(*arguments, **settings)
 
     def invoke(self, context: click.Context) -> Any:
-        from zoo.errors import ZooError
+        from zoo.errors import DriverError, ZooError
 
         with _refusals_that_fit():
             try:
                 return super().invoke(context)
+            except DriverError as error:
+                raise click.ClickException(f"{error}; `zoo doctor` says what this machine lacks") from None
             except ZooError as error:
                 raise click.ClickException(str(error)) from None
             except BrokenPipeError:

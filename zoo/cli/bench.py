@@ -177,14 +177,11 @@ def _calls(
     """The sizes and groups to time a kernel at; a call that the loader would not take is refused."""
     from zoo.benchmark.arguments import check_call, named_sizes, takes_groups
     from zoo.benchmark.shapes import usual_shapes
-    from zoo.contract.nearest import suggestion
+    from zoo.cli.selection import refuse_unknown_variant
 
     if (counts or distributions) and not takes_groups(kernel):
         raise click.UsageError(f"{kernel.name} has no offsets: leave out --groups and --sizes")
-    names = list(dict.fromkeys(one.name for one in kernel.variants))
-    if variant is not None and variant not in names:
-        known = suggestion(variant, names, f"`zoo show {kernel.name} --variants` shows all {len(names)}")
-        raise click.ClickException(f"{kernel.name}: variant '{variant}' does not exist; {known}")
+    refuse_unknown_variant(kernel, variant)
     grouped = [Groups(number, distribution) for number in counts or (64,) for distribution in distributions or ("uniform",)]
     sizes = [named_sizes(kernel, numbers) for numbers in shapes or usual_shapes(kernel)]
     calls = [(one, groups) for groups in (grouped if takes_groups(kernel) else [None]) for one in sizes]

@@ -41,3 +41,10 @@ def refuse_unknown_arch(written: str, kernels: Iterable[Kernel]) -> None:
     if len(written) > LONGEST or not fnmatch.filter(archs, arch_of(written)):
         hint = suggestion(written, words_for(archs), all_of(archs))
         raise click.ClickException(f"no kernel has --arch {written if len(written) <= LONGEST else shown(written)}; {hint}")
+
+
+def refuse_unknown_variant(kernel: Kernel, variant: str | None) -> None:
+    names = list(dict.fromkeys(one.name for one in kernel.variants))
+    if variant is not None and variant not in names:
+        known = suggestion(variant, names, f"`zoo show {kernel.name} --variants` shows all {len(names)}")
+        raise click.ClickException(f"{kernel.name}: variant '{variant}' does not exist; {known}")

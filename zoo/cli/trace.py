@@ -64,6 +64,7 @@ def command(
     """
     from zoo.benchmark.arguments import named_sizes, takes_groups
     from zoo.benchmark.groups import Groups
+    from zoo.cli.selection import refuse_unknown_variant
     from zoo.cli.text import progress
     from zoo.cli.trace_picture import text
     from zoo.cli.trace_svg import svg
@@ -77,6 +78,7 @@ def command(
     found = zoo.kernel(kernel)
     if groups is not None and not takes_groups(found):
         raise click.UsageError(f"{kernel} has no offsets: leave out --groups")
+    refuse_unknown_variant(found, variant)
     if svg_file is not None:
         refuse_unwritable(svg_file)
     chosen = _arch(found, arch)

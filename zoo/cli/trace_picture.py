@@ -29,7 +29,10 @@ def text(prediction: Prediction, rows: Sequence[Row]) -> str:
             "",
             *lines,
             "",
-            paragraph(f"units: {shades[1]} to {shades[-1]} busy; warps: {', '.join(legend)}", hanging=2),
+            paragraph(
+                f"the axis begins with the CTA, after the launch; units: {shades[1]} to {shades[-1]} busy; warps: {', '.join(legend)}",
+                hanging=2,
+            ),
             "",
             *_tables(prediction, rows),
         )
@@ -38,7 +41,7 @@ def text(prediction: Prediction, rows: Sequence[Row]) -> str:
 
 def _head(prediction: Prediction) -> str:
     call, chip = prediction.call, prediction.chip
-    said = "held to recorded times" if chip.held_to_measured_times else "PREDICTED, held to no GPU"
+    said = "its clock is compared with times of dense GEMMs" if chip.held_to_measured_times else "PREDICTED, held to no GPU"
     lines = [f"{call.kernel.name}, {call.launch.variant.name}, on {chip.name} ({said})"]
     tiles = f"{count(call.turns, 'tile')} a CTA" + (f", {call.resident} CTAs share a multiprocessor" if call.resident > 1 else "")
     tiles += f", the first of a cluster of {call.cluster}" if call.cluster > 1 else ""
