@@ -287,8 +287,8 @@ typedef struct {
     int major, minor, multiprocessors, shared_memory;
     char name[128];
     void *context;
-    void **functions;  /* CUfunction of each variant, NULL until loaded; written under process_lock, read without it */
-    int64_t **numbers; /* of each variant, in the order of its table, NULL where those of the table hold; NULL without a file of costs */
+    void **functions;    /* CUfunction of each variant, NULL until loaded; written under process_lock, read without it */
+    int64_t **numbers;   /* of each variant, in the order of its table, NULL where those of the table hold; NULL without a file of costs */
     char *refused_costs; /* why that file is refused, in words; NULL where it is not */
 } device_state;
 
