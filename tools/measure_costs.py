@@ -19,8 +19,9 @@ import math
 import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,10 +105,22 @@ class Problems:
     def __init__(self, table: dict[str, Any], sms: int):
         self.sms, self.derived = sms, [(name, Expression(text)) for name, text in table.get("derived", {}).items()]
 
-    def values(self, m: int, n: int, k: int, b_constant: str = "no", groups: int = 0) -> dict[str, int]:
+    def values(
+        self, m: int, n: int, k: int, b_constant: str = "no", groups: int = 0, symbols: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, int]:
         options = {"batch_invariant.no": 1, "batch_invariant.yes": 0, "b_constant.no": int(b_constant == "no")}
         gates = {"I": n // 2, "Q": n // 2, "columns": 0, "q_scale.present": 0}  # N of these have N / 2 columns of the result
-        values = {"M": m, "N": n, "K": k, "G": groups, "sms": self.sms, **gates, **options, "b_constant.yes": int(b_constant == "yes")}
+        values = {
+            "M": m,
+            "N": n,
+            "K": k,
+            "G": groups,
+            "sms": self.sms,
+            **gates,
+            **options,
+            "b_constant.yes": int(b_constant == "yes"),
+            **symbols,
+        }
         for name, expression in self.derived:
             try:
                 values[name] = expression.evaluate(values)
@@ -221,7 +234,9 @@ def measured(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
         if variant in tiles:
             tiles[variant].add(problems.values(m, n, k, b_constant), 1e3 * microseconds, 1)
     for result in (one for file in arguments.sweep for one in read_sweep(file, ("shape", "options", "times"), parser)):
-        values = problems.values(*result["shape"], **{"groups": result.get("groups", 0), **result["options"]})
+        values = problems.values(
+            *result["shape"], **{"groups": result.get("groups", 0), "symbols": result.get("symbols", {}), **result["options"]}
+        )
         # those of earlier commits are of no tile that there is
         times = {called: time for called, time in result["times"].items() if called.partition(" ")[2] in MODES}
         fastest = min(times.values(), default=0)

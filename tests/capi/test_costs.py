@@ -21,22 +21,30 @@ from zoo.errors import ConstraintError, IntegrityError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 NAME, ARCH = "gemm.mxfp8_mxfp4.dense", "sm_90a"
+WITHOUT_NUMBERS = "gemm.mxfp8_mxfp4.dense.swiglu"
 CHIP, MULTIPROCESSORS = "Recorder 9.0", 132  # as the stand-in calls its first device
 DAMAGES = 60
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory):
-    """A kernel whose tile `small` is cheaper by the manifest, and the caller."""
+def exported(tmp_path_factory):
+    """The manifest of two kernels, and the caller. By the manifest, tile `small` of NAME is cheaper."""
     work = tmp_path_factory.mktemp("costs")
-    made = entry(NAME)
+    made, other = entry(NAME), entry(WITHOUT_NUMBERS)
     for variant in made["variants"]:
         small = variant["name"].endswith("_small")
         variant |= {"when": "1", "cost": "M * turn + call * turn * 4", "numbers": {"turn": 10 if small else 20, "call": 100}}
         variant["symbol"] += f"_{variant['arch']}"
-    cubins = make_directory(work / "cubins", {NAME: made})
-    kernel = Manifest(cubins / "manifest.json").kernel(NAME)
-    return kernel, export_and_compile(cubins, work, flags=sanitizers())
+    for variant in other["variants"]:
+        variant |= {"symbol": f"{variant['symbol']}_swiglu_{variant['arch']}", "file": variant["file"].replace(".cubin", "_swiglu.cubin")}
+    cubins = make_directory(work / "cubins", {NAME: made, WITHOUT_NUMBERS: other})
+    return Manifest(cubins / "manifest.json"), export_and_compile(cubins, work, flags=sanitizers())
+
+
+@pytest.fixture(scope="module")
+def package(exported):
+    manifest, caller = exported
+    return manifest.kernel(NAME), caller
 
 
 def text_for(kernel: Kernel, chip: str = CHIP, multiprocessors: int = MULTIPROCESSORS) -> str:
@@ -71,9 +79,9 @@ def started(caller: Path, problem: Problem, recorder: Path, file: Path) -> subpr
 
 def of_c(caller: Path, problem: Problem, recorder: Path, file: Path) -> str:
     process = started(caller, problem, recorder, file)
-    if process.returncode:
-        assert process.stderr.startswith("the file of costs"), process.stderr
-        return f"refused {process.stderr.strip()}"
+    assert process.returncode == 0, process.stderr
+    if process.stdout.startswith("refused"):
+        return process.stdout.strip().replace("refused IntegrityError", "refused")
     return process.stdout.rpartition(" ")[0]
 
 
@@ -132,6 +140,13 @@ def test_c_refuses_the_numbers_of_another_chip_in_pythons_words(package, recorde
         found = of_c(caller, problem, recorder, file)
         assert found == of_python(problem, file)
         assert f"is of {chip} with {multiprocessors} multiprocessors, this GPU is {CHIP} with {MULTIPROCESSORS}" in found
+
+
+def test_a_kernel_without_numbers_runs_beside_the_file_of_another_chip(exported, recorder, tmp_path):
+    manifest, caller = exported
+    file, problem = tmp_path / "costs.json", problem_of(manifest.kernel(WITHOUT_NUMBERS))
+    file.write_text(text_for(manifest.kernel(NAME), "NVIDIA H20"))
+    assert of_c(caller, problem, recorder, file) == f"ok {problem.resolve().variant.name}"
 
 
 def test_a_call_that_too_large_numbers_refuse_names_the_variable(package, recorder, tmp_path):

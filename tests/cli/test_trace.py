@@ -19,6 +19,13 @@ def test_the_picture_and_its_tables_fit_the_terminal(zoo_command, monkeypatch):
         assert words in result.output
 
 
+@pytest.mark.parametrize(("arch", "said"), [("H100", "zoo has no figures of the H100: the prediction is for the H200\n"), ("h200", "")])
+def test_a_prediction_for_another_chip_says_so(zoo_command, arch, said):
+    result = zoo_command("trace", "gemm.fp8b128.dense", "--shape", "8,128,128", "--arch", arch, "--json")
+    assert result.exit_code == 0 and json.loads(result.stdout)["chip"] == "H200"
+    assert result.stderr == said
+
+
 def test_blackwell_is_marked_as_predicted_everywhere(zoo_command, tmp_path):
     picture = tmp_path / "clock.svg"
     result = zoo_command(*BLACKWELL, "--svg", picture)

@@ -287,8 +287,9 @@ typedef struct {
     int major, minor, multiprocessors, shared_memory;
     char name[128];
     void *context;
-    void **functions;  /* CUfunction of each variant, NULL until loaded; written under process_lock, read without it */
-    int64_t **numbers; /* of each variant, in the order of its table, NULL where those of the table hold; NULL without a file of costs */
+    void **functions;    /* CUfunction of each variant, NULL until loaded; written under process_lock, read without it */
+    int64_t **numbers;   /* of each variant, in the order of its table, NULL where those of the table hold; NULL without a file of costs */
+    char *refused_costs; /* why that file is refused, in words; NULL where it is not */
 } device_state;
 
 static zoo_status fail_forked(void)
@@ -1283,6 +1284,15 @@ static int pick_arch(const zoo_kernel *kernel, const device_state *device)
     return best;
 }
 
+/* How many variants for the device have numbers, which a file of costs may replace. */
+static int measured_variants(const zoo_kernel *kernel, const device_state *device)
+{
+    int arch = pick_arch(kernel, device), count = 0;
+    for (int index = 0; arch >= 0 && index < kernel->variant_count; index++)
+        count += kernel->variants[index].arch == arch && kernel->variants[index].number_count > 0;
+    return count;
+}
+
 static void set_constants(call_state *call, const zoo_variant *variant)
 {
     int64_t **of_device = call->device->numbers;
@@ -1622,6 +1632,7 @@ static zoo_status resolve(const device_state *device, const char *name, const zo
 {
     const zoo_kernel *kernel = find_kernel(name);
     if (!kernel) return ZOO_UNKNOWN_KERNEL_ERROR;
+    if (device->refused_costs && measured_variants(kernel, device)) return fail(ZOO_INTEGRITY_ERROR, "%s", device->refused_costs);
     call_state call;
     const zoo_variant *variant;
     zoo_status status = begin_call(&call, device, kernel, arguments, count, -1);
@@ -1916,11 +1927,9 @@ static bool read_measured(costs_reader *file, const zoo_kernel *kernel, const zo
 /* A kernel, which may be NULL: one that the package has not. Either all of its variants have numbers of the file afterwards, or none has. */
 static bool read_kernel(costs_reader *file, const zoo_kernel *kernel)
 {
-    int count = 0, arch = kernel ? pick_arch(kernel, file->device) : -1, wanted = 0;
+    int count = 0, arch = kernel ? pick_arch(kernel, file->device) : -1;
     bool fine = skip_char(file, '{'), fits = true;
     int64_t **numbers = kernel ? file->device->numbers + kernel->first_variant : NULL;
-    for (int index = 0; arch >= 0 && index < kernel->variant_count; index++)
-        wanted += kernel->variants[index].arch == arch && kernel->variants[index].number_count > 0;
     for (span key; next_key(file, &count, &key, &fine);) {
         const zoo_variant *variant = NULL;
         int64_t *own = NULL;
@@ -1935,7 +1944,7 @@ static bool read_kernel(costs_reader *file, const zoo_kernel *kernel)
         fits = fits && variant;
         fine = read_measured(file, kernel, variant, own, &fits);
     }
-    if (!kernel || (fits && count == wanted)) return fine;
+    if (!kernel || (fits && count == measured_variants(kernel, file->device))) return fine;
     for (int index = 0; index < kernel->variant_count; index++) {
         free(numbers[index]);
         numbers[index] = NULL;
@@ -2038,7 +2047,12 @@ static zoo_status open_device(int ordinal, device_state *device)
         (result = driver.device_attribute(&device->shared_memory, SHARED_OPT_IN, device->cuda)) ||
         (result = driver.device_name(device->name, sizeof device->name, device->cuda)))
         return fail_driver(result, "asking device %d", ordinal);
-    if ((status = read_costs(device))) return status;
+    status = read_costs(device);
+    if (status == ZOO_INTEGRITY_ERROR) { /* calls of kernels with numbers say so */
+        device->refused_costs = strdup(last_error.text);
+        status = device->refused_costs ? ZOO_OK : fail(ZOO_MEMORY_ERROR, "out of memory");
+    }
+    if (status) return status;
     if ((result = driver.context_retain(&device->context, device->cuda))) return fail_driver(result, "starting device %d", ordinal);
     return ZOO_OK;
 }
@@ -2068,6 +2082,7 @@ static void free_device(device_state *device)
 {
     for (int index = 0; device->numbers && index < zoo_variants_count; index++) free(device->numbers[index]);
     free(device->numbers);
+    free(device->refused_costs);
     free(device->functions);
     free(device);
 }

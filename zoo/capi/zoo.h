@@ -137,7 +137,8 @@ static inline zoo_argument zoo_choice(const char *name, const char *choice)
 typedef struct zoo_device zoo_device;
 
 /* Opens a GPU by its ordinal and retains its primary context, the one that the CUDA runtime and frameworks work in. Reads the file of
-   measured costs that the environment variable ZOO_COSTS names; a damaged file, or one of another chip, is a ZOO_INTEGRITY_ERROR. */
+   measured costs that the environment variable ZOO_COSTS names. If it is damaged or of another chip, calls of kernels with measured costs are a
+   ZOO_INTEGRITY_ERROR. */
 zoo_status zoo_open(int ordinal, zoo_device **device);
 
 /* Opens an arch such as "sm_90a" without a GPU or a driver, as if it had so many multiprocessors (132 in an H100 or H200, 148 in a

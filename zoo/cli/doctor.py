@@ -170,7 +170,8 @@ def _costs(zoo: Zoo) -> Finding:
 
     place = file_in_use()
     if place is None:
-        return Finding("-", "costs", f"those of the release; {VARIABLE} names no file of `zoo tune`", {"file": None})
+        words = "those of the release, measured on an H200 and predicted for a B200"
+        return Finding("-", "costs", f"{words}; {VARIABLE} names no file of `zoo tune`", {"file": None})
     facts: dict[str, Any] = {"file": str(place)}
     try:
         costs = read_costs(place)

@@ -72,6 +72,7 @@ def command(
     from zoo.clock.lanes import rows
     from zoo.clock.prediction import lengths, predicted
     from zoo.clock.recorded import call_of, record
+    from zoo.contract.archs import CHIPS
     from zoo.contract.files import refuse_unwritable, write_file
 
     zoo = collection(context)
@@ -83,6 +84,8 @@ def command(
         refuse_unwritable(svg_file)
     chosen = _arch(found, arch)
     chip = chip_for(chosen)
+    if arch is not None and arch.lower() in set(CHIPS[chosen]) - {chip.name.lower()}:
+        click.echo(f"zoo has no figures of the {arch.upper()}: the prediction is for the {chip.name}", err=True)
     call = call_of(zoo, found, named_sizes(found, shape), chosen, chip, variant, Groups(groups or 64) if takes_groups(found) else None)
     with progress(lengths(call), len(lengths(call)), "") as steps:
         recordings = [record(call, tiles, _watch(steps)) for tiles in steps]
