@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "8f3a27f3e981778cf5f63522081ccbf5c4e462077bd95e75093538806d47be6d"
+EVIDENCE_SHA256 = "bcbee77f7f27beb8d630fba8c15f33e07472b2ef24c958777e35c455f4be79d9"
