@@ -49,14 +49,14 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
                                                            auto promotion) {
     constexpr int HALF = PROMOTED_CHUNKS / 2, LAST = PROMOTED_CHUNKS - 1;
     const uint32_t table = shared_address(tile.magnitudes);
-    float first[COLUMNS / 2], second[COLUMNS / 2];  // partial sums of the token parts
-    auto begin_block = [&] {                        // unpacks a K block and starts the wgmmas of its first part
+    float partial_0[COLUMNS / 2], partial_1[COLUMNS / 2];  // of both token parts
+    auto begin_block = [&] {                               // unpacks a K block and starts the wgmmas of its first part
         tile.wait_until_full(ring);
         block.multiply_from(tile, ring.stage);
         block.unpack_from(tile, ring.stage);
         auto next = block.load(0, left);
         RowMagnitudes entries = look_up(next, table);
-        hold(first);
+        hold(partial_0);
 #pragma unroll
         for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
             decltype(next) after = {};
@@ -67,13 +67,13 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
             hold(block.words[chunk]);
             unpack(next, entries, block.words[chunk]);
             fence_registers();
-            block.multiply(0, chunk, first, chunk == 0 && promotion.overwrites());
+            block.multiply(0, chunk, partial_0, chunk == 0 && promotion.overwrites());
             if (TOKEN_PARTS == 1 && chunk == HALF - 1) commit_multiplications();
             if (chunk < LAST) entries = look_up(after, table);
             next = after;
         }
         commit_multiplications();
-        hold(first);
+        hold(partial_0);
         left -= PROMOTED_CHUNKS;
         if (TOKEN_PARTS == 1) promotion.end_block();
     };
@@ -84,24 +84,24 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
             ring.advance();
             wait_for_multiplications<0>();
             tile.release(stage);
-            add_part(0, sums, first, promotion);
+            add_part(0, sums, partial_0, promotion);
         } while (--blocks > 0);
         return;
     }
     begin_block();
     for (;;) {
         if constexpr (TOKEN_PARTS == 2) {
-            hold(second);
+            hold(partial_1);
             fence_registers();
 #pragma unroll
             for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
-                block.multiply(1, chunk, second, chunk == 0 && promotion.overwrites());
+                block.multiply(1, chunk, partial_1, chunk == 0 && promotion.overwrites());
                 if (chunk % HALF == HALF - 1) commit_multiplications();
             }
             promotion.end_block();
-            hold(second);
+            hold(partial_1);
             wait_for_multiplications<2>();
-            add_part(0, sums, first, promotion);
+            add_part(0, sums, partial_0, promotion);
         }
         const int stage = ring.stage;
         ring.advance();
@@ -109,14 +109,14 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
         if (TOKEN_PARTS == 1 || blocks == 0) {
             wait_for_multiplications<0>();
             tile.release(stage);
-            add_part(TOKEN_PARTS - 1, sums, TOKEN_PARTS == 1 ? first : second, promotion);
+            add_part(TOKEN_PARTS - 1, sums, TOKEN_PARTS == 1 ? partial_0 : partial_1, promotion);
             if (blocks == 0) break;
             begin_block();
         } else {
             begin_block();
             wait_for_multiplications<1>();  // part 1 is complete since begin_block()
             tile.release(stage);
-            add_part(1, sums, second, promotion);
+            add_part(1, sums, partial_1, promotion);
         }
     }
 }
@@ -362,7 +362,7 @@ struct Fp8Mainloop {
     int left;  // chunks along K; 0 where this warpgroup has no weight rows
 
     __device__ __forceinline__ Fp8Mainloop(const auto& operands, const Work& work) {
-        const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < operands.b.tiles;
+        const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < operands.b.weight_parts;
         int end = operands.b.chunks;
         if constexpr (SPLITS > 1) end = min(end, work.end_block * PROMOTED_CHUNKS);  // the end of this CTA's share
         left = exists ? end - work.first_block * PROMOTED_CHUNKS : 0;

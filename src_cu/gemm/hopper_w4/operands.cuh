@@ -53,10 +53,10 @@ struct PromoteIfAsked {
     __device__ __forceinline__ float added(float sum, float partial) const { return __fmaf_rn(sum, kept, partial); }
 };
 
-// Packed B: each group has `tiles` tiles of 64 weight rows, each tile has `chunks` chunks along K, and chunks are contiguous.
+// Packed B: each group has `weight_parts` of 64 weight rows, each part has `chunks` chunks along K, and chunks are contiguous.
 struct PackedMatrices {
     const uint8_t* first;
-    int tiles, chunks;
+    int weight_parts, chunks;
 };
 
 // scale128 of A. Strides count scales. `row` counts the rows of all groups. So group_stride is the distance from a group's scales to the
@@ -100,13 +100,13 @@ struct FourBitOperands {
     // One thread copies a stage: CHUNKS chunks, from `chunk` on. Chunks after the last are not copied; tokens become zeros there.
     __device__ __forceinline__ void load(Tile& tile, int stage, const Work& work, int chunk) const {
         const int chunks = max(min(b.chunks - chunk, Tile::CHUNKS), 0), first = work.weight / CHUNK_ROWS;
-        const int weight_tiles = min(b.tiles - first, Tile::HEIGHTS);
+        const int parts = min(b.weight_parts - first, Tile::HEIGHTS);
         const uint32_t bytes = chunks * Tile::CHUNK_BYTES;
         Barrier* full = &tile.full[stage];
-        arrive_expecting_bytes(full, weight_tiles * bytes + (Tile::GATHERS ? 0 : Tile::LINES * box_rows * 128));
-        const uint8_t* from = b.first + ((int64_t(work.group) * b.tiles + first) * b.chunks + chunk) * Tile::CHUNK_BYTES;
+        arrive_expecting_bytes(full, parts * bytes + (Tile::GATHERS ? 0 : Tile::LINES * box_rows * 128));
+        const uint8_t* from = b.first + ((int64_t(work.group) * b.weight_parts + first) * b.chunks + chunk) * Tile::CHUNK_BYTES;
         if (bytes > 0)
-            for (int i = 0; i < weight_tiles; i++)
+            for (int i = 0; i < parts; i++)
                 load_bytes(tile.weights[stage][i], from + int64_t(i) * b.chunks * Tile::CHUNK_BYTES, bytes, full);
         load_tokens(tile, stage, work, chunk);
     }

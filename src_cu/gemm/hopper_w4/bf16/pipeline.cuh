@@ -55,7 +55,7 @@ struct Bf16Pipeline {
             if constexpr (SPLITS > 1) wait_for_cluster();
             Ring<Tile::STAGES> ring;
             for (Work work; schedule.next(work);) {
-                const int heights = operands.b.tiles - work.weight / CHUNK_ROWS - warpgroup_index();
+                const int heights = operands.b.weight_parts - work.weight / CHUNK_ROWS - warpgroup_index();
                 const int chunks = min(operands.b.chunks, work.end_block * Tile::CHUNKS) - work.first_block * Tile::CHUNKS;
                 float sums[Tile::PARTS][Tile::SUMS];
                 if constexpr (SPLITS == 1)

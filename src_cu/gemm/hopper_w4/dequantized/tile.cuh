@@ -57,7 +57,7 @@ struct UnitPosition {
     GroupStep step;
     int group, width, first_ticket;
 };
-// A unit is 128 weight rows x 128 columns of K: its index, its first chunk in b, and the tiles of 64 weight rows and chunks that b has from there on.
+// A unit is 128 weight rows x 128 columns of K: its index, its first chunk in b, and the weight parts and chunks that b has from there on.
 struct DequantizedUnit {
     int index, first_chunk, heights, chunks;
 };

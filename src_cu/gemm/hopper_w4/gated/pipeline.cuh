@@ -69,7 +69,7 @@ template <class Tile>
 __device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ring, const auto& operands, const Work& work,
                                               float (&sums)[1][Tile::SUMS]) {
     const PackedMatrices& b = operands.b;
-    const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < b.tiles;
+    const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < b.weight_parts;
     if constexpr (Tile::OF_BF16 && Tile::STORED) {
         StoredBf16Weights<Tile> weights(tile, operands.stored_scales, work);
         multiply_bf16(tile, ring, b.chunks, int(exists), sums, weights);

@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) 
     ZOO_ABSENT_PARAMETERS
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::StoredScales<> b_scales{b_scale, b_scale_group, b_scale_row, N, scales_a_row, largest};
-    const zoo::StoredOperands<zoo::Tile> operands{{a, {nullptr, tiles, chunks}, box_rows, {}}, b, b_scales};
+    const zoo::StoredOperands<zoo::Tile> operands{{a, {nullptr, weight_parts, chunks}, box_rows, {}}, b, b_scales};
     const zoo::GatheredRows gathered{a_first, 2 * a_stride, a_rows, 2 * K, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,      d_stride, d_type,  N,    nullptr,           nullptr,
                                                        a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};

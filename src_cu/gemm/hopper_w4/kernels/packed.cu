@@ -5,7 +5,7 @@
 //     warp 8           one lane loads weights, and tokens that no index gathers
 //     warp 9, or       cubins that gather:            gather rows of A by index, with their scale128
 //     warps 9 to 11    dense cubins with scale128:    warp 9 copies scale128
-//                      dense_or_grouped, scale128:    one or the other, as the launch decides
+//                      matrix_or_groups, scale128:    one or the other, as the launch decides
 //                      others above 64 tokens:        idle, for only whole warpgroups give registers to others
 //
 // Read the files in this order:
@@ -31,11 +31,11 @@
 
 namespace zoo {
 
-// Grouping::gather always gathers rows of A. Variants of Grouping::dense_or_grouped with scale128 gather rows where the launch passes box_rows = 0.
+// Cubins for gathered_groups always gather rows of A. Cubins for matrix_or_groups with scale128 gather rows where the launch passes box_rows = 0.
 constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
 constexpr Grouping GROUPING = Grouping(Variant::GROUPING);
-constexpr bool GATHERS = GROUPING == Grouping::gather,
-               MAY_GATHER = GROUPING == Grouping::dense_or_grouped && PROMOTION == Promotion::every_128_scaled;
+constexpr bool GATHERS = GROUPING == Grouping::gathered_groups,
+               MAY_GATHER = GROUPING == Grouping::matrix_or_groups && PROMOTION == Promotion::every_128_scaled;
 
 constexpr int WARPGROUPS = 2;
 using Tile = FourBitTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::TOKEN_PARTS, WARPGROUPS, Variant::STAGES,
@@ -49,8 +49,8 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 //     ends_or_counts    ends of groups, or rows in use of each slot
 //     rows              rows of the only matrix or of a slot, else 0
 //     a_rows            rows of A, where they are gathered
-//     box_rows          rows of A in one tensor copy; 0 makes dense_or_grouped cubins with scale128 gather
-//     tiles             number of tiles of 64 weight rows
+//     box_rows          rows of A in one tensor copy; 0 makes matrix_or_groups cubins with scale128 gather
+//     weight_parts      number of weight parts of B, 64 rows each
 //     chunks            number of chunks along K, 64 columns each
 //     largest           mxfp4: the largest scale of each weight row
 //     promotes          whether Promotion::if_asked promotes
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) 
     extern __shared__ __align__(1024) uint8_t memory[];
     const auto scales =
         zoo::token_scales<zoo::Tile>(a_block_scale, a_scale_row, a_scale_block, a_scale_group, zoo::ceil_div(chunks, 2));
-    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, tiles, chunks}, box_rows, scales, promotes != 0};
+    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, weight_parts, chunks}, box_rows, scales, promotes != 0};
     const zoo::GatheredRows gathered{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{
         d,      d_stride, d_type,  N,    a_scale,           zoo::GATHERS || zoo::MAY_GATHER ? index : nullptr,

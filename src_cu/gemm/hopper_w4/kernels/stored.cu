@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) 
     const zoo::StoredScales<> b_scales{b_scale, b_scale_group, b_scale_row, N, scales_a_row, largest};
     const zoo::StoredOperands<zoo::Tile> operands{
         {a,
-         {nullptr, tiles, chunks},
+         {nullptr, weight_parts, chunks},
          box_rows,
          zoo::token_scales<zoo::Tile>(a_block_scale, a_scale_row, a_scale_block, a_scale_group, zoo::ceil_div(chunks, 2))},
         b,
