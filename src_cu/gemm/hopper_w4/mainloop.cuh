@@ -182,7 +182,7 @@ __device__ __forceinline__ void multiply_with_one_partial(Tile& tile, FragmentsO
     }
 }
 
-// Multiplies `blocks` K blocks. This warpgroup's rows have `left` chunks from the first K block on; chunks after those count as zeros.
+// Multiplies `blocks` K blocks. This warpgroup's rows have `left` chunks from the first K block on. Later chunks count as zeros.
 template <int TOKEN_PARTS, int COLUMNS, class Tile, class Promoting = PromoteAlways>
 __device__ __forceinline__ void multiply_promoting_every_256(Tile& tile, FragmentsOf<Tile>& block, Ring<Tile::STAGES>& ring,
                                                              int blocks, int left, float (&sums)[TOKEN_PARTS * COLUMNS / 2],

@@ -3,7 +3,7 @@
 //
 //     packed weights     a bulk copy: a tile's bytes are contiguous in global memory
 //     tokens             a tensor copy, or copies by threads where an index gathers rows of A
-//     scale128 of A      copies by the threads of a warp, or by those that gather
+//     scale128 of A      copies by a warp, or by the threads that gather
 #pragma once
 
 #include <cstdint>

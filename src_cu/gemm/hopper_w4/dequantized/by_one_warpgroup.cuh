@@ -11,7 +11,7 @@
 
 namespace zoo {
 
-// Four dequantizing warps: each has 16 of every 64 weight rows. The CTA must have a tile. The producer announces tiles, and which one is the last.
+// Four dequantizing warps: each has 16 of every 64 weight rows. The CTA must have a tile. The producer announces tiles, and marks the last tile.
 template <class Tile>
 __device__ __forceinline__ void dequantize_weights(Tile& tile, int blocks, const PackedMatrices& b,
                                                    const FourBitResult<Tile::FORMAT>& d, int thread) {

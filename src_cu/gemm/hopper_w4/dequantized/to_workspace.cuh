@@ -5,7 +5,7 @@
 //                          most UNITS_AHEAD units ahead of the units that their CTA multiplies
 //     producer warp        waits until a unit is ready, then copies its 16 KB into a stage
 //
-// A dequantizing warp waits only for tiles of its own CTA, and those need earlier units only: no deadlock. The workspace may hold any bytes before:
+// A dequantizing warp waits only for tiles of its own CTA, which need earlier units only: no deadlock. The workspace may hold any bytes before:
 // CTA 0 clears the ticket queue, and changes its generation until all CTAs have seen the change (gemm/schedule/ticket_queue.cuh). So at least two
 // CTAs of the grid must be resident together.
 #pragma once

@@ -26,7 +26,7 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 
 }  // namespace zoo
 
-// rows: rows of D, slots of a group, or 0; a_rows: rows of A for gathered rows; weight_parts: of B; chunks: 64 of K each.
+// Parameters as in packed.cu. K: columns of A.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::FourBitOperands<zoo::Tile> operands{a, {b, weight_parts, chunks}, box_rows};

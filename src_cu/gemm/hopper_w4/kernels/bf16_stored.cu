@@ -25,7 +25,7 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 
 }  // namespace zoo
 
-// The parameters are those of stored.cu. K: columns of A.
+// Parameters as in stored.cu. K: columns of A.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
     ZOO_ABSENT_PARAMETERS
     extern __shared__ __align__(1024) uint8_t memory[];

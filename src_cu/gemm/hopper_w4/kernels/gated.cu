@@ -35,8 +35,12 @@ constexpr bool STORED = false;
 
 #include "gemm/hopper_w4/gated/pipeline.cuh"
 
-// rows: slots of a group, rows of a single matrix, or 0; a_rows: rows of A, and then box_rows is 0 if the launch gathers; weight_parts: of B;
-// chunks: 64 of K each; b_scale's strides are bytes, b_scale_bytes those of a weight row.
+//     rows             rows of the only matrix or of a slot, else 0
+//     a_rows           rows of A, where they are gathered
+//     box_rows         rows of A in one tensor copy; 0: rows of A are gathered
+//     weight_parts     number of weight parts of B, 64 rows each
+//     chunks           number of chunks along K, 64 columns each
+//     b_scale_...      bytes from scale rows of a group to the next group's, from row to row, and of a row
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
     ZOO_ABSENT_PARAMETERS
     extern __shared__ __align__(1024) uint8_t memory[];

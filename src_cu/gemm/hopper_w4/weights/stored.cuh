@@ -136,7 +136,7 @@ __device__ __forceinline__ uint32_t signs_of(uint32_t word) {
     return __byte_perm(word << 4, word, SELECTOR) & 0x80808080;
 }
 
-// FourBitOperands whose B comes by tensor copies: a box of the tile's rows, or a box of its gates and one of its ups.
+// FourBitOperands whose B comes by tensor copies: a box of the tile's rows, or a box of its gates and a box of its ups.
 template <class Tile>
 struct StoredOperands : FourBitOperands<Tile> {
     const TensorMap& stored;  // boxes have 128 rows, or 64 gates or ups
