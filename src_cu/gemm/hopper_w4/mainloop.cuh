@@ -207,14 +207,13 @@ struct Every128Loop {
     static_assert(Tile::SCALED && Tile::STAGES > 2, "the previous, the current and the next K block are in the ring together");
 
     Tile& tile;
-    bool by_threads;     // tokens are gathered; evaluated once, because it takes 3 to 10 instructions
     int left;            // chunks, from the K block that is unpacked on
     int stage, before;   // the stages of the K block that is multiplied, and of the previous K block
     uint32_t own_scale;  // bytes from the first token's scale to the scale of this lane's first token
     FragmentsOf<Tile> block;
     float partial[SETS][PARTIAL];
 
-    __device__ __forceinline__ Every128Loop(Tile& tile, int left) : tile(tile), by_threads(tile.are_gathered()), left(left) {}
+    __device__ __forceinline__ Every128Loop(Tile& tile, int left) : tile(tile), left(left) {}
 
     static __device__ __forceinline__ constexpr int set_of(int half, int part) { return TOKEN_PARTS == 1 ? half : part; }
 
@@ -271,7 +270,7 @@ struct Every128Loop {
         block.find_addresses(tile);
         own_scale = accumulator_column(0) * sizeof(float);
         asm volatile("" : "+r"(own_scale));
-        tile.wait_until_full(ring, by_threads);
+        tile.wait_until_full(ring);
         stage = ring.stage;
         block.unpack_from(tile, stage);
         unpack_half(0);
@@ -283,7 +282,7 @@ struct Every128Loop {
     template <bool IS_FIRST>
     __device__ __forceinline__ void multiply(Ring<Tile::STAGES>& ring, bool is_last, float (&sums)[SUMS]) {
         ring.advance();
-        if (!is_last) tile.wait_until_full(ring, by_threads);
+        if (!is_last) tile.wait_until_full(ring);
         block.multiply_from(tile, stage);
         if constexpr (!IS_FIRST) wait_for_multiplications<0>();
         start(0, 0);

@@ -104,7 +104,7 @@ template <WeightFormat FORMAT_, int STAGES_, Promotion PROMOTION_, template <int
 struct DequantizedTile {
     static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = 256, WEIGHTS = 128, STAGES = STAGES_, WARPGROUPS = 2;
-    static constexpr bool GATHERS = false, MAY_GATHER = false, STORED = false;
+    static constexpr bool GATHERS = false, STORED = false;
     static constexpr Promotion PROMOTION = PROMOTION_;
     static constexpr bool SCALED = PROMOTION == Promotion::every_128_scaled;
     static constexpr int HEIGHTS = WEIGHTS / CHUNK_ROWS, CHUNKS = 2, CHUNKS_A_LINE = 2, LINES = 1;

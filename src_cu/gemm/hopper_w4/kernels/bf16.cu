@@ -19,7 +19,7 @@
 namespace zoo {
 
 using Tile = Bf16Tile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, Variant::CHUNKS,
-                      Grouping(Variant::GROUPING) == Grouping::gathered_groups>;
+                      Grouping(Variant::GROUPING) == Grouping::gathered_groups ? 96 : 0>;
 using Schedule = ScheduleFor<Variant, Tile>;
 using Pipeline = Bf16Pipeline<Tile, Schedule, Variant::SPLITS>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);

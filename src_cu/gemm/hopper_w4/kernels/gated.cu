@@ -37,7 +37,7 @@ constexpr bool STORED = false;
 
 //     rows             rows of the only matrix or of a slot, else 0
 //     a_rows           rows of A, where they are gathered
-//     box_rows         rows of A in one tensor copy; 0: rows of A are gathered
+//     box_rows         rows of A in one tensor copy
 //     weight_parts     number of weight parts of B, 64 rows each
 //     chunks           number of chunks along K, 64 columns each
 //     b_scale_...      bytes from scale rows of a group to the next group's, from row to row, and of a row
@@ -64,12 +64,13 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) 
     const zoo::FourBitOperands<zoo::Tile> operands{a, {b, weight_parts, chunks}, box_rows};
 #endif
     const zoo::GatheredRows gathered{a_first, Variant::TOKEN_BYTES * a_stride, a_rows, Variant::TOKEN_BYTES * K, index};
-    const zoo::GatedResult<zoo::FORMAT, zoo::STORED> result{{d, d_stride, d_type, N, zoo::OF_BF16 ? nullptr : a_scale, index,
-                                                             a_rows, alpha, largest, bias, bias_is_bf16 != 0, row_scale},
-                                                            alphas,
-                                                            interleaved != 0,
-                                                            activation != zoo::ActivationKind::silu,
-                                                            zoo::Activation(activation, limit)};
+    const zoo::GatedResult<zoo::FORMAT, zoo::STORED> result{
+        {d, d_stride, d_type, N, zoo::OF_BF16 ? nullptr : a_scale, zoo::Tile::GATHERS ? index : nullptr, a_rows, alpha, largest,
+         bias, bias_is_bf16 != 0, row_scale},
+        alphas,
+        interleaved != 0,
+        activation != zoo::ActivationKind::silu,
+        zoo::Activation(activation, limit)};
     const zoo::Fp8OutputArguments q{
         scales,      scales_group, scales_row,           scales_block,     ends_or_counts != nullptr ? rows : 0,
         {pow2 != 0}, known_scale,  one_known_scale != 0, in_fragments != 0};

@@ -144,7 +144,7 @@ struct StoredOperands : FourBitOperands<Tile> {
 
     __device__ __forceinline__ void load(Tile& tile, int stage, const Work& work, int chunk) const {
         Barrier* full = &tile.full[stage];
-        arrive_expecting_bytes(full, sizeof(tile.weights[0]) + Tile::LINES * this->box_rows * 128);
+        arrive_expecting_bytes(full, sizeof(tile.weights[0]) + (Tile::GATHERS ? 0 : Tile::LINES * this->box_rows * 128));
         const int matrix = work.group * stored_scales.rows;
         auto load_rows = [&](int half, int row) {
             load_box(tile.weights[stage][half], stored, chunk * (CHUNK / 2), matrix + row, full);
