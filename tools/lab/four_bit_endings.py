@@ -67,7 +67,7 @@ def main() -> None:
         for ending in (arguments.ending, arguments.other):
             own = Path(folder) / ending
             own.mkdir()
-            timers.append(Timer(arguments.cubins, name, "" if ending == "plain" else ending, arguments.kind, own, []))
+            timers.append(Timer(arguments.cubins, name, "" if ending == "plain" else ending, arguments.kind, own))
         for problem in islice(drawn(arguments.seed, arguments.grouping != "dense", arguments.most), arguments.count):
             one, other = times(timers, problem)
             shape = {"shape": (problem.M, problem.N, problem.K), "groups": len(problem.sizes), "hit": problem.hit}

@@ -2,13 +2,11 @@
 
     python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--grouping m_grouped_contiguous] [--ending .swiglu_fp8b128_stored]
                                        [--tokens bf16] [--form mxfp4] [--kind regular] [--seconds 60] [--count 200] [--most 256] [--cubins DIR]
-                                       [--before CHECKOUT] ...
 
 Matrices are drawn as `gemm.py --unseen` draws them, rows, or the tokens of a mixture of experts, evenly by their logarithm. A tile of fewer than 128 rows is left
 out where there are more than 20 times as many, of one matrix or of an expert. One whose CTAs may share a multiprocessor is timed as `NAME shared` and as
 `NAME alone`, one that clusters may take, or CTAs in turn, as `NAME pair` and `NAME turn` (`NAME pair shared`). All tiles of a problem and what zoo chooses take turns, from
 CUDA graphs, over weights of 150 MB together or more; ends with what choices lose.
---before names a checkout of an earlier commit, whose tiles that today's kernel has not are timed too, as `NAME of CHECKOUT`.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from earlier_tiles import Earlier, key_of
 from four_bit import IN_NO_CACHE, KINDS, copies, of_kind, scratch, stored_weights, tiles, tokens
 from four_bit_shapes import CHUNKS, ROUTED, pin, sizes_of
 from gemm_shapes import unseen
@@ -115,17 +112,9 @@ def graph_of(calls: list[Any]) -> torch.cuda.CUDAGraph:
 
 
 class Timer:
-    def __init__(self, cubins: Path, name: str, ending: str, kind: str, into: Path, before: list[Path]):
+    def __init__(self, cubins: Path, name: str, ending: str, kind: str, into: Path):
         self.chosen, self.name, self.ending, self.kind = of_matrices(Zoo(cubins)), name + ending, ending, kind
         self.cubins, self.into = cubins, into
-        self.earlier: dict[str, tuple[Earlier, Any]] = {}
-        known = {key_of(tile) for tile in self.chosen.kernel(self.name).variants}
-        for checkout in before:
-            earlier = Earlier(checkout)
-            for tile in earlier.tiles(self.name):
-                if key_of(tile) not in known:
-                    known.add(key_of(tile))
-                    self.earlier[f"{tile.name} of {checkout.name}"] = earlier, tile
 
     @cached_property
     def pinned(self) -> dict[tuple[str, str], Zoo]:
@@ -182,10 +171,6 @@ class Timer:
             called: [lambda one=one, cubins=cubins, tile=tile: cubins.launch(self.name, **given, **one, variant=tile) for one in each]
             for called, cubins, tile in self.tiles(problem)
         }
-        for called, (earlier, tile) in self.earlier.items():
-            of_tile = [lambda one=one, earlier=earlier, tile=tile: earlier.launch(self.name, tile.name, given | one) for one in each]
-            if is_likely(tile, problem) and of_tile[0]():
-                calls[called] = of_tile
         calls["chosen"] = [lambda one=one: self.chosen.launch(self.name, **given, **one) for one in each]
         graphs = {called: graph_of(of_one) for called, of_one in calls.items()}
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -215,15 +200,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="of problems (default: as many as the seconds take)")
     parser.add_argument("--most", type=int, default=256, help="rows of one matrix, or tokens that are routed (default: 256)")
     parser.add_argument("--cubins", type=Path, default=Path(zoo.__file__).parents[1] / "cubins")
-    parser.add_argument("--before", type=Path, metavar="CHECKOUT", action="append", default=[])
     arguments = parser.parse_args()
     seconds = arguments.seconds or (60 if arguments.count is None else math.inf)
-    if len({checkout.name for checkout in arguments.before}) < len(arguments.before):
-        parser.error("--before: folders want names of their own, by which their tiles are told apart")
     results, start = [], time.time()
     with tempfile.TemporaryDirectory() as folder:
         name = f"gemm.{arguments.tokens}_{arguments.form}.{arguments.grouping}"
-        timer = Timer(arguments.cubins, name, arguments.ending, arguments.kind, Path(folder), arguments.before)
+        timer = Timer(arguments.cubins, name, arguments.ending, arguments.kind, Path(folder))
         for problem in islice(drawn(arguments.seed, arguments.grouping != "dense", arguments.most), arguments.count):
             if time.time() - start > seconds:
                 break

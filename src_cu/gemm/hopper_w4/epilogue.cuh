@@ -26,7 +26,7 @@ struct FourBitResult {
     int64_t stride;
     OutputType type;
     int columns;
-    const float* a_scale;  // this pointer and those below may be null
+    const float* a_scale;  // this pointer and the pointers below may be null
     const int* index;      // gathered rows: the row of a_scale for each row of D
     int a_rows;
     const float* alpha;

@@ -49,14 +49,14 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
                                                            auto promotion) {
     constexpr int HALF = PROMOTED_CHUNKS / 2, LAST = PROMOTED_CHUNKS - 1;
     const uint32_t table = shared_address(tile.magnitudes);
-    float first[COLUMNS / 2], second[COLUMNS / 2];  // partial sums of the token parts
-    auto begin_block = [&] {                        // unpacks a K block and starts the wgmmas of its first part
+    float partial_0[COLUMNS / 2], partial_1[COLUMNS / 2];  // of both token parts
+    auto begin_block = [&] {                               // unpacks a K block and starts the wgmmas of its first part
         tile.wait_until_full(ring);
         block.multiply_from(tile, ring.stage);
         block.unpack_from(tile, ring.stage);
         auto next = block.load(0, left);
         RowMagnitudes entries = look_up(next, table);
-        hold(first);
+        hold(partial_0);
 #pragma unroll
         for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
             decltype(next) after = {};
@@ -67,13 +67,13 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
             hold(block.words[chunk]);
             unpack(next, entries, block.words[chunk]);
             fence_registers();
-            block.multiply(0, chunk, first, chunk == 0 && promotion.overwrites());
+            block.multiply(0, chunk, partial_0, chunk == 0 && promotion.overwrites());
             if (TOKEN_PARTS == 1 && chunk == HALF - 1) commit_multiplications();
             if (chunk < LAST) entries = look_up(after, table);
             next = after;
         }
         commit_multiplications();
-        hold(first);
+        hold(partial_0);
         left -= PROMOTED_CHUNKS;
         if (TOKEN_PARTS == 1) promotion.end_block();
     };
@@ -84,24 +84,24 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
             ring.advance();
             wait_for_multiplications<0>();
             tile.release(stage);
-            add_part(0, sums, first, promotion);
+            add_part(0, sums, partial_0, promotion);
         } while (--blocks > 0);
         return;
     }
     begin_block();
     for (;;) {
         if constexpr (TOKEN_PARTS == 2) {
-            hold(second);
+            hold(partial_1);
             fence_registers();
 #pragma unroll
             for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
-                block.multiply(1, chunk, second, chunk == 0 && promotion.overwrites());
+                block.multiply(1, chunk, partial_1, chunk == 0 && promotion.overwrites());
                 if (chunk % HALF == HALF - 1) commit_multiplications();
             }
             promotion.end_block();
-            hold(second);
+            hold(partial_1);
             wait_for_multiplications<2>();
-            add_part(0, sums, first, promotion);
+            add_part(0, sums, partial_0, promotion);
         }
         const int stage = ring.stage;
         ring.advance();
@@ -109,14 +109,14 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
         if (TOKEN_PARTS == 1 || blocks == 0) {
             wait_for_multiplications<0>();
             tile.release(stage);
-            add_part(TOKEN_PARTS - 1, sums, TOKEN_PARTS == 1 ? first : second, promotion);
+            add_part(TOKEN_PARTS - 1, sums, TOKEN_PARTS == 1 ? partial_0 : partial_1, promotion);
             if (blocks == 0) break;
             begin_block();
         } else {
             begin_block();
             wait_for_multiplications<1>();  // part 1 is complete since begin_block()
             tile.release(stage);
-            add_part(1, sums, second, promotion);
+            add_part(1, sums, partial_1, promotion);
         }
     }
 }
@@ -182,7 +182,7 @@ __device__ __forceinline__ void multiply_with_one_partial(Tile& tile, FragmentsO
     }
 }
 
-// Multiplies `blocks` K blocks. This warpgroup's rows have `left` chunks from the first K block on; chunks after those count as zeros.
+// Multiplies `blocks` K blocks. This warpgroup's rows have `left` chunks from the first K block on. Later chunks count as zeros.
 template <int TOKEN_PARTS, int COLUMNS, class Tile, class Promoting = PromoteAlways>
 __device__ __forceinline__ void multiply_promoting_every_256(Tile& tile, FragmentsOf<Tile>& block, Ring<Tile::STAGES>& ring,
                                                              int blocks, int left, float (&sums)[TOKEN_PARTS * COLUMNS / 2],
@@ -207,14 +207,13 @@ struct Every128Loop {
     static_assert(Tile::SCALED && Tile::STAGES > 2, "the previous, the current and the next K block are in the ring together");
 
     Tile& tile;
-    bool by_threads;     // tokens are gathered; evaluated once, because it takes 3 to 10 instructions
     int left;            // chunks, from the K block that is unpacked on
     int stage, before;   // the stages of the K block that is multiplied, and of the previous K block
     uint32_t own_scale;  // bytes from the first token's scale to the scale of this lane's first token
     FragmentsOf<Tile> block;
     float partial[SETS][PARTIAL];
 
-    __device__ __forceinline__ Every128Loop(Tile& tile, int left) : tile(tile), by_threads(tile.are_gathered()), left(left) {}
+    __device__ __forceinline__ Every128Loop(Tile& tile, int left) : tile(tile), left(left) {}
 
     static __device__ __forceinline__ constexpr int set_of(int half, int part) { return TOKEN_PARTS == 1 ? half : part; }
 
@@ -271,7 +270,7 @@ struct Every128Loop {
         block.find_addresses(tile);
         own_scale = accumulator_column(0) * sizeof(float);
         asm volatile("" : "+r"(own_scale));
-        tile.wait_until_full(ring, by_threads);
+        tile.wait_until_full(ring);
         stage = ring.stage;
         block.unpack_from(tile, stage);
         unpack_half(0);
@@ -283,7 +282,7 @@ struct Every128Loop {
     template <bool IS_FIRST>
     __device__ __forceinline__ void multiply(Ring<Tile::STAGES>& ring, bool is_last, float (&sums)[SUMS]) {
         ring.advance();
-        if (!is_last) tile.wait_until_full(ring, by_threads);
+        if (!is_last) tile.wait_until_full(ring);
         block.multiply_from(tile, stage);
         if constexpr (!IS_FIRST) wait_for_multiplications<0>();
         start(0, 0);
@@ -362,7 +361,7 @@ struct Fp8Mainloop {
     int left;  // chunks along K; 0 where this warpgroup has no weight rows
 
     __device__ __forceinline__ Fp8Mainloop(const auto& operands, const Work& work) {
-        const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < operands.b.tiles;
+        const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < operands.b.weight_parts;
         int end = operands.b.chunks;
         if constexpr (SPLITS > 1) end = min(end, work.end_block * PROMOTED_CHUNKS);  // the end of this CTA's share
         left = exists ? end - work.first_block * PROMOTED_CHUNKS : 0;

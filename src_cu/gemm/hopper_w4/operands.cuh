@@ -3,7 +3,7 @@
 //
 //     packed weights     a bulk copy: a tile's bytes are contiguous in global memory
 //     tokens             a tensor copy, or copies by threads where an index gathers rows of A
-//     scale128 of A      copies by the threads of a warp, or by those that gather
+//     scale128 of A      copies by a warp, or by the threads that gather
 #pragma once
 
 #include <cstdint>
@@ -53,10 +53,10 @@ struct PromoteIfAsked {
     __device__ __forceinline__ float added(float sum, float partial) const { return __fmaf_rn(sum, kept, partial); }
 };
 
-// Packed B: each group has `tiles` tiles of 64 weight rows, each tile has `chunks` chunks along K, and chunks are contiguous.
+// Packed B: each group has `weight_parts` of 64 weight rows, each part has `chunks` chunks along K, and chunks are contiguous.
 struct PackedMatrices {
     const uint8_t* first;
-    int tiles, chunks;
+    int weight_parts, chunks;
 };
 
 // scale128 of A. Strides count scales. `row` counts the rows of all groups. So group_stride is the distance from a group's scales to the
@@ -90,29 +90,24 @@ template <class Tile>
 struct FourBitOperands {
     const TensorMap& a;
     PackedMatrices b;
-    int box_rows;  // rows of a tensor copy's box; 0 where a tile that MAY_GATHER gathers
+    int box_rows;  // rows of a tensor copy's box
     TokenScalesOf<Tile> scales;
     std::conditional_t<PROMOTES_IF_ASKED<Tile>, PromoteIfAsked, PromoteAlways> promotion;
-
-    // For tiles that MAY_GATHER.
-    __device__ __forceinline__ bool gathers() const { return box_rows == 0; }
 
     // One thread copies a stage: CHUNKS chunks, from `chunk` on. Chunks after the last are not copied; tokens become zeros there.
     __device__ __forceinline__ void load(Tile& tile, int stage, const Work& work, int chunk) const {
         const int chunks = max(min(b.chunks - chunk, Tile::CHUNKS), 0), first = work.weight / CHUNK_ROWS;
-        const int weight_tiles = min(b.tiles - first, Tile::HEIGHTS);
+        const int parts = min(b.weight_parts - first, Tile::HEIGHTS);
         const uint32_t bytes = chunks * Tile::CHUNK_BYTES;
         Barrier* full = &tile.full[stage];
-        arrive_expecting_bytes(full, weight_tiles * bytes + (Tile::GATHERS ? 0 : Tile::LINES * box_rows * 128));
-        const uint8_t* from = b.first + ((int64_t(work.group) * b.tiles + first) * b.chunks + chunk) * Tile::CHUNK_BYTES;
+        arrive_expecting_bytes(full, parts * bytes + (Tile::GATHERS ? 0 : Tile::LINES * box_rows * 128));
+        const uint8_t* from = b.first + ((int64_t(work.group) * b.weight_parts + first) * b.chunks + chunk) * Tile::CHUNK_BYTES;
         if (bytes > 0)
-            for (int i = 0; i < weight_tiles; i++)
+            for (int i = 0; i < parts; i++)
                 load_bytes(tile.weights[stage][i], from + int64_t(i) * b.chunks * Tile::CHUNK_BYTES, bytes, full);
         load_tokens(tile, stage, work, chunk);
     }
     __device__ __forceinline__ void load_tokens(Tile& tile, int stage, const Work& work, int chunk) const {
-        if constexpr (Tile::MAY_GATHER)
-            if (gathers()) return;
         if constexpr (!Tile::GATHERS)
 #pragma unroll
             for (int line = 0; line < Tile::LINES; line++)
@@ -123,8 +118,6 @@ struct FourBitOperands {
     // All threads clear rows that no box fills, and then synchronise. Their products are not stored. But initcheck and the emulator report
     // reads of shared memory that was never written.
     __device__ __forceinline__ void clear_missing_tokens(Tile& tile) const {
-        if constexpr (Tile::MAY_GATHER)
-            if (gathers()) return;
         if constexpr (!Tile::GATHERS) {
             for (int piece = box_rows * 8 + threadIdx.x; piece < Tile::TOKENS * 8; piece += Tile::THREADS)
 #pragma unroll
@@ -175,6 +168,13 @@ __device__ __forceinline__ void load_token_scales(Tile& tile, Schedule schedule,
     }
 }
 
+// How many threads gather tokens: the table's constant GATHERS says whether. More threads would leave two CTAs of 32 bf16 tokens too few registers.
+template <class V>
+constexpr int gathering_threads() {
+    if constexpr (requires { requires V::GATHERS != 0; }) return V::CTAS > 1 ? 32 : 96;
+    return 0;
+}
+
 // A whose rows are gathered: row i of D comes from row index[i] of A, or from a row of zeros where A has no such row.
 struct GatheredRows {
     const uint8_t* first;
@@ -189,13 +189,13 @@ struct SourceRows {
     static_assert(COUNT <= 32);
     uint32_t rows[COUNT > 0 ? COUNT : 1], exist = 0;  // a bit for each row
 
-    __device__ __forceinline__ SourceRows(const GatheredRows& a, const Work& work, int first, bool by_index) {
+    __device__ __forceinline__ SourceRows(const GatheredRows& a, const Work& work, int first) {
         const int* index = a.index + work.token + first;
         const int left = work.end_token - work.token - first;
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             int row = -1;
-            if (i * STEP < left) row = by_index ? index[i * STEP] : work.token + first + i * STEP;
+            if (i * STEP < left) row = index[i * STEP];
             const bool exists = uint32_t(row) < uint32_t(a.rows);
             rows[i] = exists ? row : 0;
             exist |= uint32_t(exists) << i;
@@ -204,10 +204,10 @@ struct SourceRows {
 };
 
 // Gathering threads: eight lanes copy 128 bytes of a row, 16 bytes each, to the places where a tensor copy would put them. Row numbers stay in
-// registers, so a copy needs four instructions. One thread copies a token's scale128. Without `by_index`, threads copy only scales.
+// registers, so a copy needs four instructions. One thread copies a token's scale128.
 template <class Tile, class Schedule>
 __device__ __forceinline__ void gather_tokens(Tile& tile, Schedule schedule, const GatheredRows& a, const auto& scales,
-                                              int thread, bool by_index = true) {
+                                              int thread) {
     constexpr int THREADS = Tile::GATHERING_THREADS, STEP = THREADS / 8;
     constexpr int COUNT = (Tile::TOKENS + STEP - 1) / STEP, SCALES = Tile::SCALED ? (Tile::TOKENS + THREADS - 1) / THREADS : 0;
     constexpr int LINES_AT_ONCE = Tile::SCALED ? 1 : Tile::LINES;  // limited by registers
@@ -215,8 +215,8 @@ __device__ __forceinline__ void gather_tokens(Tile& tile, Schedule schedule, con
     const int piece = thread % 8, first = thread / 8;
     Ring<Tile::STAGES> ring;
     for (Work work; schedule.next(work);) {
-        const SourceRows<COUNT, STEP> mine(a, work, first, by_index);
-        const SourceRows<SCALES, THREADS> scaled(a, work, thread, by_index);
+        const SourceRows<COUNT, STEP> mine(a, work, first);
+        const SourceRows<SCALES, THREADS> scaled(a, work, thread);
         for (int chunk = work.first_block * Tile::CHUNKS; chunk < work.end_block * Tile::CHUNKS; chunk += Tile::CHUNKS) {
             tile.wait_until_empty(ring);
 #pragma unroll LINES_AT_ONCE
@@ -227,7 +227,7 @@ __device__ __forceinline__ void gather_tokens(Tile& tile, Schedule schedule, con
                 const uint32_t to = shared_address(tile.tokens[ring.stage][line]) + first * 128 + (piece ^ first % 8) * 16;
 #pragma unroll
                 for (int i = 0; i < COUNT; i++)
-                    if (by_index && ((i + 1) * STEP <= Tile::TOKENS || first + i * STEP < Tile::TOKENS))
+                    if ((i + 1) * STEP <= Tile::TOKENS || first + i * STEP < Tile::TOKENS)
                         copy_16_bytes((i * STEP % 8 == 0 ? to : to ^ 64) + i * STEP * 128,
                                       from + mine.rows[i] * uint64_t(a.stride), exist >> i & 1);
                 if constexpr (Tile::SCALED) {
@@ -237,8 +237,7 @@ __device__ __forceinline__ void gather_tokens(Tile& tile, Schedule schedule, con
                         const bool exists = within && scaled.exist >> i & 1;
                         if ((i + 1) * THREADS <= Tile::TOKENS || thread + i * THREADS < Tile::TOKENS)
                             copy_4_bytes(shared_address(tile.scales.of[ring.stage][line] + thread + i * THREADS),
-                                         exists ? scales.of(scaled.rows[i], by_index ? 0 : work.group, block) : scales.first,
-                                         exists);
+                                         exists ? scales.of(scaled.rows[i], 0, block) : scales.first, exists);
                     }
                 }
             }

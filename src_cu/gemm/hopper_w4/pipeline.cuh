@@ -113,7 +113,7 @@ struct FourBitPipeline {
                                         const Result& d) {
         Schedule schedule = make_schedule();
         let_next_kernel_launch();
-        tile.initialise(operands);
+        tile.initialise();
         if (threadIdx.x == 0) {
             if constexpr (!Tile::GATHERS) prefetch(operands.a);
             if constexpr (Tile::STORED) prefetch(operands.stored);
@@ -130,15 +130,7 @@ struct FourBitPipeline {
             if (thread < 32) {
                 if (WarpCollective<Schedule> || thread == 0) load_operands(tile, schedule, operands, thread);
             } else if (thread - 32 < Tile::COPYING_THREADS) {
-                if constexpr (Tile::MAY_GATHER) {
-                    if (!operands.gathers()) {
-                        if constexpr (Tile::SCALED)
-                            if (thread - 32 < Tile::SCALING_THREADS)
-                                load_token_scales(tile, schedule, operands.scales, thread - 32);
-                        return;
-                    }
-                }
-                if constexpr (Tile::GATHERING_THREADS > 0)
+                if constexpr (Tile::GATHERS)
                     gather_tokens(tile, schedule, rows, operands.scales, thread - 32);
                 else if constexpr (Tile::SCALED)
                     load_token_scales(tile, schedule, operands.scales, thread - 32);

@@ -29,13 +29,13 @@ __device__ __forceinline__ Schedule schedule_of(const int* ends_or_counts, int g
 // One matrix (ends_or_counts is null) or groups. The constructor treats one matrix as a group that the walk has already found, so next() reads no
 // memory. Tiles of 96 tokens and more have box_rows rows each: the launch makes tiles of one matrix equally high, as EvenTiles do.
 template <class Tile, int BAND>
-struct DenseOrGroupedSchedule : GroupedScheduleFor<Tile, Tile::TOKENS, BAND, GroupRows> {
+struct MatrixOrGroupsSchedule : GroupedScheduleFor<Tile, Tile::TOKENS, BAND, GroupRows> {
     using Grouped = GroupedScheduleFor<Tile, Tile::TOKENS, BAND, GroupRows>;
     static constexpr bool EVEN = Tile::TOKENS >= 96;
 
     int box_rows;
 
-    __device__ __forceinline__ DenseOrGroupedSchedule(GroupRows rows_of, int count, int box_rows, int N, int blocks)
+    __device__ __forceinline__ MatrixOrGroupsSchedule(GroupRows rows_of, int count, int box_rows, int N, int blocks)
         : Grouped(rows_of, count, N, blocks), box_rows(box_rows) {
         if (rows_of.ends_or_counts != nullptr) return;
         if constexpr (requires { this->find_one(rows_of.rows); }) {
@@ -60,17 +60,17 @@ struct DenseOrGroupedSchedule : GroupedScheduleFor<Tile, Tile::TOKENS, BAND, Gro
 
 // What a variant multiplies. Tables name the values of the constant GROUPING.
 enum class Grouping {
-    dense,             // one matrix, which may split K
-    dense_or_grouped,  // one matrix or groups, as the launch says
-    gather,            // groups whose rows of A are gathered
-    grouped,
+    matrix,            // one matrix, which may split K
+    matrix_or_groups,  // one matrix or groups, as the launch says
+    gathered_groups,   // groups whose rows of A are gathered
+    groups,
 };
 
 // The schedule of a variant of packed weights, by its constants GROUPING, SPLITS and BAND.
 template <class V, class Tile>
 using ScheduleFor = std::conditional_t<
-    Grouping(V::GROUPING) == Grouping::dense, DenseOrSplitKSchedule<Tile, V::TOKENS, V::SPLITS, V::BAND>,
-    std::conditional_t<Grouping(V::GROUPING) == Grouping::dense_or_grouped, DenseOrGroupedSchedule<Tile, V::BAND>,
+    Grouping(V::GROUPING) == Grouping::matrix, DenseOrSplitKSchedule<Tile, V::TOKENS, V::SPLITS, V::BAND>,
+    std::conditional_t<Grouping(V::GROUPING) == Grouping::matrix_or_groups, MatrixOrGroupsSchedule<Tile, V::BAND>,
                        GroupedScheduleFor<Tile, V::TOKENS, V::BAND, GroupRows>>>;
 
 }  // namespace zoo

@@ -33,17 +33,15 @@ struct TokenScalesOfStages {
     float of[STAGES][2][TOKENS];
 };
 
-template <WeightFormat FORMAT_, int TOKENS_, int TOKEN_PARTS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_,
-          bool NARROWS_, Promotion PROMOTION_ = Promotion::every_256, WeightLayout LAYOUT_ = WeightLayout::packed,
-          bool MAY_GATHER_ = LAYOUT_ != WeightLayout::packed>
+template <WeightFormat FORMAT_, int TOKENS_, int TOKEN_PARTS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, int GATHERING_THREADS_,
+          bool NARROWS_, Promotion PROMOTION_ = Promotion::every_256, WeightLayout LAYOUT_ = WeightLayout::packed>
 struct FourBitTile {
     static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = TOKENS_, TOKEN_PARTS = TOKEN_PARTS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_,
                          CHUNKS = CHUNKS_;
-    static constexpr bool GATHERS = GATHERS_, NARROWS = NARROWS_, OF_BF16 = false;
+    static constexpr bool GATHERS = GATHERING_THREADS_ > 0, NARROWS = NARROWS_, OF_BF16 = false;
     static constexpr WeightLayout LAYOUT = LAYOUT_;
     static constexpr bool STORED = LAYOUT != WeightLayout::packed;
-    static constexpr bool MAY_GATHER = MAY_GATHER_;  // the launch decides whether rows of A are gathered
     static constexpr Promotion PROMOTION = PROMOTION_;
     static constexpr bool SCALED = PROMOTION == Promotion::every_128_scaled;
     // Compiles a second epilogue for calls with bf16 D and neither bias nor row_scale, except with split K. It takes 2 to 9 KB of code, which
@@ -63,14 +61,13 @@ struct FourBitTile {
     static constexpr bool ALTERNATES = TOKENS <= 128;  // token parts have a set of partial sums each, without scale128
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool REALLOCATES_REGISTERS = TOKENS > 64;
-    static constexpr int GATHERING_THREADS = GATHERS ? 96 : MAY_GATHER ? TOKENS < 32 ? 32 : 96 : 0;
+    static constexpr int GATHERING_THREADS = GATHERING_THREADS_;
     static constexpr int SCALING_THREADS = SCALED ? 32 : 0;  // copy scale128, unless gathering threads do
     // Threads that arrive at full[] by their copies.
     static constexpr int COPYING_THREADS = GATHERING_THREADS > 0 ? GATHERING_THREADS : SCALING_THREADS;
     static constexpr int THREADS = MATH_THREADS + (REALLOCATES_REGISTERS ? 128 : 32 + COPYING_THREADS);
     static constexpr bool SPILLS_TO_SHARED = TOKENS > 128;
-    static constexpr int LOADER_REGISTERS = 72;
-    static constexpr int MATH_REGISTERS = SCALED ? 208 : 216;  // tiles with scale128 that NARROW would spill with 216
+    static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = 216;
     static constexpr uint32_t FULL_ARRIVALS = 1 + COPYING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
@@ -78,22 +75,15 @@ struct FourBitTile {
     static constexpr int ENTRIES = STORED && FORMAT == WeightFormat::nvfp4 ? 256 : 128;  // a stored nvfp4 scale may be negative
     static_assert(ENTRIES <= THREADS);
     uint2 magnitudes[ENTRIES];
-    std::conditional_t<(GATHERING_THREADS > 0), Nothing, int> spare;  // OptionalGather (gated/pipeline.cuh) keeps a flag here
     Barrier full[STAGES], empty[STAGES];
     std::conditional_t<SCALED, TokenScalesOfStages<STAGES, TOKENS>, Nothing> scales;
-    std::conditional_t<MAY_GATHER, bool, Nothing> gathered;
 
     // Called by all threads, which then synchronise.
-    __device__ __forceinline__ void initialise(const auto& operands) {
+    __device__ __forceinline__ void initialise() {
         if (threadIdx.x == 0) {
-            uint32_t arrivals = FULL_ARRIVALS;
-            if constexpr (MAY_GATHER) {
-                gathered = operands.gathers();
-                if (!gathered) arrivals = 1 + SCALING_THREADS;
-            }
 #pragma unroll
             for (int stage = 0; stage < STAGES; stage++) {
-                zoo::initialise(&full[stage], arrivals);
+                zoo::initialise(&full[stage], FULL_ARRIVALS);
                 zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
             }
         }
@@ -101,15 +91,9 @@ struct FourBitTile {
     }
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
-    // Whether threads copy tokens. The warp vote tells ptxas that the answer is uniform.
-    __device__ __forceinline__ bool are_gathered() const {
-        if constexpr (MAY_GATHER) return __any_sync(0xFFFFFFFF, gathered);
-        return GATHERS;
-    }
-    __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) { wait_until_full(ring, are_gathered()); }
-    __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring, bool by_threads) {
+    __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
         wait(&full[ring.stage], ring.parity);
-        if (by_threads) let_copies_see_shared_memory();
+        if constexpr (GATHERS) let_copies_see_shared_memory();
     }
 
     // Called by a whole warp.

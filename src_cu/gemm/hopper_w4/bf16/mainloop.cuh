@@ -41,16 +41,15 @@ template <class V>
 constexpr bool looks_up = requires { V::LOOKS_UP; };
 
 // PARTS: parts of 64 weight rows of a warpgroup. Part p of warpgroup w is number p * WARPGROUPS + w of the tile.
-template <WeightFormat FORMAT_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_,
-          WeightLayout LAYOUT_ = WeightLayout::packed, bool MAY_GATHER_ = LAYOUT_ != WeightLayout::packed, bool LOOKS_UP_ = false>
+template <WeightFormat FORMAT_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, int GATHERING_THREADS_,
+          WeightLayout LAYOUT_ = WeightLayout::packed, bool LOOKS_UP_ = false>
 struct Bf16Tile {
     static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, CHUNKS = CHUNKS_, WARPGROUPS = 2;
-    static constexpr bool GATHERS = GATHERS_, SCALED = false, OF_BF16 = true;
+    static constexpr bool GATHERS = GATHERING_THREADS_ > 0, SCALED = false, OF_BF16 = true;
     static constexpr WeightLayout LAYOUT = LAYOUT_;
     static constexpr bool STORED = LAYOUT != WeightLayout::packed;
-    static constexpr bool MAY_GATHER = MAY_GATHER_;  // the launch may ask to gather tokens by index
-    static constexpr bool LOOKS_UP = LOOKS_UP_;      // pairs of stored codes are read from a table
+    static constexpr bool LOOKS_UP = LOOKS_UP_;  // pairs of stored codes are read from a table
     static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 1,
                          LINES = CHUNKS;  // a line: 128 bytes of a token
@@ -67,7 +66,7 @@ struct Bf16Tile {
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool SPILLS_TO_SHARED = SUMS * PARTS > 64;  // during the mainloop, schedule and tile wait in shared memory
     static constexpr bool REALLOCATES_REGISTERS = SPILLS_TO_SHARED || LAYOUT == WeightLayout::stored_gate_up && SUMS == 64;
-    static constexpr int GATHERING_THREADS = GATHERS ? 96 : MAY_GATHER ? TOKENS < 32 ? 32 : 96 : 0;
+    static constexpr int GATHERING_THREADS = GATHERING_THREADS_;
     static constexpr int THREADS = MATH_THREADS + (REALLOCATES_REGISTERS ? 128 : 32 + GATHERING_THREADS);
     static constexpr int LOADER_REGISTERS = LAYOUT == WeightLayout::stored_gate_up ? 104 : 72,
                          MATH_REGISTERS = 252 - LOADER_REGISTERS / 2;
@@ -75,35 +74,24 @@ struct Bf16Tile {
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][HEIGHTS][CHUNKS * CHUNK_BYTES];
-    std::conditional_t<(GATHERING_THREADS > 0), Nothing, int> spare;  // OptionalGather (gated/pipeline.cuh) keeps a flag here
     std::conditional_t<LOOKS_UP, PairsOfBytes, Nothing> pairs;
     Barrier full[STAGES], empty[STAGES];
-    std::conditional_t<MAY_GATHER, bool, Nothing> gathered;
 
     // All threads call this, and then synchronise.
-    __device__ __forceinline__ void initialise(const auto& operands) {
+    __device__ __forceinline__ void initialise() {
         if constexpr (LOOKS_UP) pairs.fill(THREADS);
         if (threadIdx.x > 0) return;
-        uint32_t arrivals = FULL_ARRIVALS;
-        if constexpr (MAY_GATHER) {
-            gathered = operands.gathers();
-            if (!gathered) arrivals = 1;
-        }
 #pragma unroll
         for (int stage = 0; stage < STAGES; stage++) {
-            zoo::initialise(&full[stage], arrivals);
+            zoo::initialise(&full[stage], FULL_ARRIVALS);
             zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
         }
     }
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
     __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
-        bool by_threads;
-        if constexpr (MAY_GATHER) by_threads = gathered;
         wait(&full[ring.stage], ring.parity);
         if constexpr (GATHERS) let_copies_see_shared_memory();
-        if constexpr (MAY_GATHER)
-            if (by_threads) let_copies_see_shared_memory();
     }
 
     // A whole warp calls this.

@@ -27,7 +27,7 @@ struct Bf16Pipeline {
     template <class Operands, class Result>
     __device__ __forceinline__ void run(Schedule schedule, const Operands& operands, const GatheredRows& rows, const Result& d) {
         let_next_kernel_launch();
-        tile.initialise(operands);
+        tile.initialise();
         if (threadIdx.x == 0) {
             if constexpr (!Tile::GATHERS) prefetch(operands.a);
             if constexpr (Tile::STORED) prefetch(operands.stored);
@@ -44,9 +44,7 @@ struct Bf16Pipeline {
             if (thread < 32) {
                 if (WarpCollective<Schedule> || thread == 0) load_operands(tile, schedule, operands, thread);
             } else if (thread - 32 < Tile::GATHERING_THREADS) {
-                if constexpr (Tile::MAY_GATHER)
-                    if (!operands.gathers()) return;
-                if constexpr (Tile::GATHERING_THREADS > 0) gather_tokens(tile, schedule, rows, operands.scales, thread - 32);
+                if constexpr (Tile::GATHERS) gather_tokens(tile, schedule, rows, operands.scales, thread - 32);
             }
             __syncwarp();
             if constexpr (SPLITS > 1) wait_for_cluster();
@@ -55,7 +53,7 @@ struct Bf16Pipeline {
             if constexpr (SPLITS > 1) wait_for_cluster();
             Ring<Tile::STAGES> ring;
             for (Work work; schedule.next(work);) {
-                const int heights = operands.b.tiles - work.weight / CHUNK_ROWS - warpgroup_index();
+                const int heights = operands.b.weight_parts - work.weight / CHUNK_ROWS - warpgroup_index();
                 const int chunks = min(operands.b.chunks, work.end_block * Tile::CHUNKS) - work.first_block * Tile::CHUNKS;
                 float sums[Tile::PARTS][Tile::SUMS];
                 if constexpr (SPLITS == 1)

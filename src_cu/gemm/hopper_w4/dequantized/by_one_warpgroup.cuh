@@ -11,7 +11,7 @@
 
 namespace zoo {
 
-// Four dequantizing warps: each has 16 of every 64 weight rows. The CTA must have a tile. The producer announces tiles, and which one is the last.
+// Four dequantizing warps: each has 16 of every 64 weight rows. The CTA must have a tile. The producer announces tiles, and marks the last tile.
 template <class Tile>
 __device__ __forceinline__ void dequantize_weights(Tile& tile, int blocks, const PackedMatrices& b,
                                                    const FourBitResult<Tile::FORMAT>& d, int thread) {
@@ -25,7 +25,7 @@ __device__ __forceinline__ void dequantize_weights(Tile& tile, int blocks, const
         wait(&tile.dequantizing.full[packed.stage], packed.parity);
         const AnnouncedTile& work = tile.announced[slot.stage];
         more = work.more;
-        const int column = min(work.weight + thread, d.columns - 1), heights = b.tiles - work.weight / CHUNK_ROWS;
+        const int column = min(work.weight + thread, d.columns - 1), heights = b.weight_parts - work.weight / CHUNK_ROWS;
         const auto of_group = d.of(work.group);
         tile.columns[slot.stage][thread] =
             make_float2(of_group.factor(column), d.bias != nullptr ? of_group.bias_of(column) : 0.0f);
@@ -73,10 +73,10 @@ template <class Tile>
 __device__ __forceinline__ void load_packed_weights(Tile& tile, int stage, const PackedMatrices& b, const Work& work, int chunk) {
     const int first = work.weight / CHUNK_ROWS;
     const uint32_t bytes = max(min(b.chunks - chunk, Tile::CHUNKS), 0) * Tile::CHUNK_BYTES;
-    const bool has_second = first + 1 < b.tiles;
+    const bool has_second = first + 1 < b.weight_parts;
     Barrier* full = &tile.dequantizing.full[stage];
     arrive_expecting_bytes(full, has_second ? 2 * bytes : bytes);
-    const uint8_t* from = b.first + ((int64_t(work.group) * b.tiles + first) * b.chunks + chunk) * Tile::CHUNK_BYTES;
+    const uint8_t* from = b.first + ((int64_t(work.group) * b.weight_parts + first) * b.chunks + chunk) * Tile::CHUNK_BYTES;
     if (bytes == 0) return;
     load_bytes(tile.dequantizing.packed[stage][0], from, bytes, full);
     if (has_second) load_bytes(tile.dequantizing.packed[stage][1], from + int64_t(b.chunks) * Tile::CHUNK_BYTES, bytes, full);

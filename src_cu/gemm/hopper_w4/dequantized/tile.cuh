@@ -57,7 +57,7 @@ struct UnitPosition {
     GroupStep step;
     int group, width, first_ticket;
 };
-// A unit is 128 weight rows x 128 columns of K: its index, its first chunk in b, and the tiles of 64 weight rows and chunks that b has from there on.
+// A unit is 128 weight rows x 128 columns of K: its index, its first chunk in b, and the weight parts and chunks that b has from there on.
 struct DequantizedUnit {
     int index, first_chunk, heights, chunks;
 };
@@ -104,7 +104,7 @@ template <WeightFormat FORMAT_, int STAGES_, Promotion PROMOTION_, template <int
 struct DequantizedTile {
     static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = 256, WEIGHTS = 128, STAGES = STAGES_, WARPGROUPS = 2;
-    static constexpr bool GATHERS = false, MAY_GATHER = false, STORED = false;
+    static constexpr bool GATHERS = false, STORED = false;
     static constexpr Promotion PROMOTION = PROMOTION_;
     static constexpr bool SCALED = PROMOTION == Promotion::every_128_scaled;
     static constexpr int HEIGHTS = WEIGHTS / CHUNK_ROWS, CHUNKS = 2, CHUNKS_A_LINE = 2, LINES = 1;

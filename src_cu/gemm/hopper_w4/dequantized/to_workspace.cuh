@@ -5,7 +5,7 @@
 //                          most UNITS_AHEAD units ahead of the units that their CTA multiplies
 //     producer warp        waits until a unit is ready, then copies its 16 KB into a stage
 //
-// A dequantizing warp waits only for tiles of its own CTA, and those need earlier units only: no deadlock. The workspace may hold any bytes before:
+// A dequantizing warp waits only for tiles of its own CTA, which need earlier units only: no deadlock. The workspace may hold any bytes before:
 // CTA 0 clears the ticket queue, and changes its generation until all CTAs have seen the change (gemm/schedule/ticket_queue.cuh). So at least two
 // CTAs of the grid must be resident together.
 #pragma once
@@ -89,11 +89,11 @@ struct Workspace {
         const int band = ticket / (at.width * stages), first = band * at.width, own = min(at.width, columns - first);
         ticket -= first * stages;
         const int stage = ticket / own, column = first + ticket - stage * own;
-        unit = {(at.group * columns + column) * stages + stage, (at.group * b.tiles + 2 * column) * b.chunks + 2 * stage,
-                b.tiles - 2 * column, b.chunks - 2 * stage};
+        unit = {(at.group * columns + column) * stages + stage, (at.group * b.weight_parts + 2 * column) * b.chunks + 2 * stage,
+                b.weight_parts - 2 * column, b.chunks - 2 * stage};
         return true;
     }
-    // Finds tile `index` in the sequence of DenseOrGroupedSchedule; returns false where there is none.
+    // Finds tile `index` in the sequence of MatrixOrGroupsSchedule; returns false where there is none.
     __device__ __forceinline__ bool find(GroupStep& at, int index, TileAndUnits& work) const {
         const bool is_one = groups.groups.ends_or_counts == nullptr;
         const int next = index + gridDim.x;

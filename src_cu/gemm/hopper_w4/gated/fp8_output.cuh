@@ -1,8 +1,7 @@
 // h in e4m3 with scales, from registers to memory. gated/pipeline.cuh includes this file.
 //
-// Two tokens are put together in shared memory. A warp has 16 bits of each of its eight columns for the two tokens. stmatrix turns the columns into
-// 16 bytes of a row, and the thread that stores the row takes the tokens apart again. 64 tokens need one stmatrix a warp this way, and would need 16
-// stores of single bytes otherwise.
+// A row of shared memory has two tokens. A warp has 16 bits of each of its eight columns for the two tokens. stmatrix writes the columns as 16 bytes
+// of a row, and the thread that stores the row separates the tokens. 64 tokens need one stmatrix a warp. Single bytes would need 16 stores.
 //
 //     row p of shared memory    column 0 of token 2 p, column 0 of token 2 p + 1, column 1 of token 2 p, ...
 //                               256 bytes of a double tile, 128 of a single tile; units of 16 bytes, one a warp, are swizzled, so that eight
@@ -34,7 +33,7 @@ struct RowScale {
     float scale, multiplier;
 };
 
-// What a launch says about h in e4m3.
+// Kernel parameters of h in e4m3.
 struct Fp8OutputArguments {
     float* scales;  // for 1 x 128; null where h is in 16 bits
     int64_t group_stride, row_stride, block_stride;

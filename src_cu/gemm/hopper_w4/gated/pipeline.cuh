@@ -3,8 +3,7 @@
 //     producer       warp 8 copies weights and tokens; 32 or 96 more threads gather tokens by index, or copy their scales
 //     math warps     8 warps: the mainloop, then gate and up to h, then h to memory in 16 bits or in e4m3
 //
-// The launch says whether tokens are gathered, and whether h is quantised. The end of the file chooses the parts of a variant. A .cu says beforehand
-// whether weights are STORED.
+// The launch says whether h is quantised. The end of the file chooses the parts of a variant. A .cu says beforehand whether weights are STORED.
 #pragma once
 
 #include <cstdint>
@@ -25,51 +24,12 @@
 
 namespace zoo {
 
-// A tile of packed weights whose tokens come by tensor copies, or are gathered by threads, as the launch says.
-//
-//     full[stage]     the copying thread announces its bytes; each gathering thread arrives when its copies are done
-template <class Tile, int GATHERING_THREADS_>
-struct OptionalGather : Tile {
-    static_assert(!Tile::GATHERS && !Tile::MAY_GATHER && Tile::FULL_ARRIVALS == 1);
-    static constexpr bool MAY_GATHER = true;
-    static constexpr int GATHERING_THREADS = GATHERING_THREADS_;
-    static constexpr int THREADS = Tile::MATH_THREADS + (Tile::REALLOCATES_REGISTERS ? 128 : 32 + GATHERING_THREADS);
-    static_assert(Tile::MATH_THREADS + 32 + GATHERING_THREADS <= THREADS);
-    static constexpr int LOADER_REGISTERS = 88,
-                         MATH_REGISTERS = 208;  // 72 and 216 would spill a number that all warps keep
-
-    // Whether tokens are gathered, in a word that the tile does not use. A member of its own would enlarge shared memory by 1 KB.
-    __device__ __forceinline__ int& gathered() { return this->spare; }
-
-    // All threads call this, and then synchronise.
-    __device__ __forceinline__ void initialise(const auto& operands) {
-        if (threadIdx.x == 0) {
-            gathered() = operands.gathers();
-            const uint32_t arrivals = gathered() ? 1 + GATHERING_THREADS : 1;
-#pragma unroll
-            for (int stage = 0; stage < Tile::STAGES; stage++) {
-                zoo::initialise(&this->full[stage], arrivals);
-                zoo::initialise(&this->empty[stage], Tile::EMPTY_ARRIVALS);
-            }
-        }
-        if constexpr (!Tile::OF_BF16)
-            if (threadIdx.x < 128) this->magnitudes[threadIdx.x] = magnitudes_of<Tile::FORMAT>(threadIdx.x);
-    }
-
-    __device__ __forceinline__ void wait_until_full(Ring<Tile::STAGES> ring) {
-        // The vote tells ptxas that the lanes stay together. It helps in the FP8 mainloop only.
-        const bool by_threads = Tile::OF_BF16 ? gathered() : __any_sync(0xFFFFFFFF, gathered());
-        wait(&this->full[ring.stage], ring.parity);
-        if (by_threads) let_copies_see_shared_memory();
-    }
-};
-
 // Multiplies a tile's 64 weight rows of this warpgroup: 32 gates and their ups.
 template <class Tile>
 __device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ring, const auto& operands, const Work& work,
                                               float (&sums)[1][Tile::SUMS]) {
     const PackedMatrices& b = operands.b;
-    const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < b.tiles;
+    const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < b.weight_parts;
     if constexpr (Tile::OF_BF16 && Tile::STORED) {
         StoredBf16Weights<Tile> weights(tile, operands.stored_scales, work);
         multiply_bf16(tile, ring, b.chunks, int(exists), sums, weights);
@@ -94,10 +54,6 @@ __device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ri
     }
 }
 
-// The threads that copy token scales are as many as those that gather tokens. Then one loop serves both.
-template <class Tile>
-constexpr bool ONE_LOADER_LOOP = requires { requires Tile::SCALED && Tile::GATHERING_THREADS == Tile::SCALING_THREADS; };
-
 // Output: a form of Fp8Output, or NoFp8Output.
 template <class Tile, class Schedule, class Output>
 struct GatedPipeline {
@@ -111,10 +67,10 @@ struct GatedPipeline {
     __device__ __forceinline__ void run(Schedule schedule, const auto& operands, const GatheredRows& gathered, const auto& result,
                                         const Fp8OutputArguments& q) {
         let_next_kernel_launch();
-        tile.initialise(operands);
+        tile.initialise();
         if (threadIdx.x == 0) {
             output.initialise();
-            prefetch(operands.a);
+            if constexpr (!Tile::GATHERS) prefetch(operands.a);
             if constexpr (Tile::STORED) prefetch(operands.stored);
         }
         operands.clear_missing_tokens(tile);
@@ -128,15 +84,10 @@ struct GatedPipeline {
             const int thread = threadIdx.x - Tile::MATH_THREADS;
             if (thread < 32) {
                 if (WarpCollective<Schedule> || thread == 0) load_operands(tile, schedule, operands, thread);
-            } else if constexpr (ONE_LOADER_LOOP<Tile>) {
-                gather_tokens(tile, schedule, gathered, operands.scales, thread - 32, operands.gathers());
-            } else if constexpr (Tile::MAY_GATHER) {
-                if (operands.gathers()) {
-                    if (thread - 32 < Tile::GATHERING_THREADS)
-                        gather_tokens(tile, schedule, gathered, operands.scales, thread - 32);
-                } else if constexpr (Tile::SCALED) {
-                    if (thread - 32 < Tile::SCALING_THREADS) load_token_scales(tile, schedule, operands.scales, thread - 32);
-                }
+            } else if constexpr (Tile::GATHERS) {
+                if (thread - 32 < Tile::GATHERING_THREADS) gather_tokens(tile, schedule, gathered, operands.scales, thread - 32);
+            } else if constexpr (Tile::SCALED) {
+                if (thread - 32 < Tile::SCALING_THREADS) load_token_scales(tile, schedule, operands.scales, thread - 32);
             }
         } else {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
@@ -183,24 +134,23 @@ constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
 constexpr bool OF_BF16 = Variant::TOKEN_BYTES == 2, SCALED = PROMOTION == Promotion::every_128_scaled;
 constexpr WeightFormat FORMAT = WeightFormat(Variant::FORMAT);
 constexpr WeightLayout LAYOUT = STORED ? WeightLayout::stored_gate_up : WeightLayout::packed;
-constexpr int GATHERING_THREADS = Variant::CTAS > 1 ? 32 : 96;  // with more, two CTAs of 32 bf16 tokens lack registers
+constexpr int GATHERING_THREADS = gathering_threads<Variant>();
 
-// Packed weights, tokens with scales for 1 x 128.
+// FP8 tokens and packed weights.
 template <class Tile>
-struct ScaledPackedTile : Tile {
-    static constexpr bool REALLOCATES_REGISTERS = Tile::TOKENS > 32;  // else the math warps would spill 410 bytes
-    static_assert(!REALLOCATES_REGISTERS || Tile::THREADS == Tile::MATH_THREADS + 128,
-                  "registers move between whole warpgroups only");
+struct PackedFp8Tile : Tile {
+    static constexpr bool REALLOCATES_REGISTERS = Tile::TOKENS > (SCALED ? 32 : 64);  // else the math warps would spill 410 bytes
+    static constexpr int THREADS = Tile::MATH_THREADS + (REALLOCATES_REGISTERS ? 128 : 32 + Tile::COPYING_THREADS);
+    static constexpr int LOADER_REGISTERS = 88,
+                         MATH_REGISTERS = 208;  // 72 and 216 would spill a number that all warps keep
 };
 
-using Fp8Tile = FourBitTile<FORMAT, Variant::TOKENS, Variant::TOKEN_PARTS, 2, Variant::STAGES, 4, false, narrows<Variant>,
-                            PROMOTION, LAYOUT, STORED || SCALED>;
+using Fp8Tile = FourBitTile<FORMAT, Variant::TOKENS, Variant::TOKEN_PARTS, 2, Variant::STAGES, 4, GATHERING_THREADS,
+                            narrows<Variant>, PROMOTION, LAYOUT>;
 using Bf16TokensTile =
-    Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, Variant::CHUNKS, false, LAYOUT, STORED, looks_up<Variant>>;
-using PlainTile = std::conditional_t<OF_BF16, Bf16TokensTile, Fp8Tile>;
-
-using PackedTile = std::conditional_t<SCALED, ScaledPackedTile<PlainTile>, OptionalGather<PlainTile, GATHERING_THREADS>>;
-using Tile = std::conditional_t<STORED, PlainTile, PackedTile>;
+    Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, Variant::CHUNKS, GATHERING_THREADS, LAYOUT, looks_up<Variant>>;
+using Fp8TokensTile = std::conditional_t<STORED, Fp8Tile, PackedFp8Tile<Fp8Tile>>;
+using Tile = std::conditional_t<OF_BF16, Bf16TokensTile, Fp8TokensTile>;
 
 using Rows = GroupRowsOrMatrix<(Variant::TOKENS == 128 && !SCALED)>;
 

@@ -19,6 +19,11 @@
 
 namespace zoo {
 
+// Whether next() ends in a vote, which tells ptxas that the lanes stay together. The vote makes the mainloop of stored bf16 weights longer above eight
+// tokens, and the other mainloops shorter.
+template <class Tile>
+constexpr bool VOTES = !(Tile::OF_BF16 && Tile::STORED && Tile::TOKENS > 8);
+
 template <class Tile, class Schedule>
 struct DoubleTilesInSequence : Schedule {
     int N, tiles_per_scale;
@@ -30,17 +35,9 @@ struct DoubleTilesInSequence : Schedule {
         : Schedule(rows, groups, ceil_div(N, tiles_per_scale * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N),
           tiles_per_scale(tiles_per_scale) {}
 
-    // `work` is the tile that next() gave last. A single exit with a vote tells ptxas that the lanes stay together. This makes the mainloop of packed
-    // bf16 weights shorter, and the other mainloops longer.
+    // `work` is the tile that next() gave last.
     __device__ __forceinline__ bool next(Work& work) {
-        if constexpr (Tile::OF_BF16 && !Tile::STORED) {
-            bool more = true;
-            if (same_in_all_lanes(right_follows))
-                move_right(work);
-            else if ((more = Schedule::next(work)))
-                move_to_left_tile(work);
-            return __any_sync(0xFFFFFFFF, more);
-        } else {
+        if constexpr (!VOTES<Tile>) {
             if (same_in_all_lanes(right_follows)) {
                 move_right(work);
                 return true;
@@ -48,6 +45,13 @@ struct DoubleTilesInSequence : Schedule {
             if (!Schedule::next(work)) return false;
             move_to_left_tile(work);
             return true;
+        } else {
+            bool more = true;
+            if (same_in_all_lanes(right_follows))
+                move_right(work);
+            else if ((more = Schedule::next(work)))
+                move_to_left_tile(work);
+            return __any_sync(0xFFFFFFFF, more);
         }
     }
 
@@ -89,8 +93,7 @@ struct DoubleTilesByCluster : ManyGroupsSchedule<Tile, Rows, 2> {
     }
 };
 
-// Calls Steps::advance() until it gives a tile whose columns exist. Either the vote or the last __syncwarp() tells ptxas that the lanes stay
-// together.
+// Calls Steps::advance() until it gives a tile whose columns exist. Without a vote, the last __syncwarp() tells ptxas that the lanes stay together.
 template <class Steps, bool BY_VOTE>
 struct SkipMissingTiles : Steps {
     using Steps::Steps;
@@ -137,9 +140,8 @@ struct ClusterOrTilesSteps : ManyGroupsSchedule<Tile, Rows> {
     }
 };
 
-// The vote makes the mainloop of eight bf16 rows shorter, and the other mainloops longer.
 template <class Tile, class Rows>
-using DoubleTilesByClusterOrTiles = SkipMissingTiles<ClusterOrTilesSteps<Tile, Rows>, (Tile::OF_BF16 && Tile::TOKENS == 8)>;
+using DoubleTilesByClusterOrTiles = SkipMissingTiles<ClusterOrTilesSteps<Tile, Rows>, VOTES<Tile>>;
 
 template <class Tile, class Schedule>
 struct ClusterOrSequenceSteps : Schedule {
@@ -179,7 +181,7 @@ struct ClusterOrSequenceSteps : Schedule {
 };
 
 template <class Tile, class Schedule>
-using DoubleTilesByClusterOrInSequence = SkipMissingTiles<ClusterOrSequenceSteps<Tile, Schedule>, Tile::OF_BF16>;
+using DoubleTilesByClusterOrInSequence = SkipMissingTiles<ClusterOrSequenceSteps<Tile, Schedule>, VOTES<Tile>>;
 
 // The two CTAs of a cluster may compute the tiles of a double tile.
 template <class Schedule>

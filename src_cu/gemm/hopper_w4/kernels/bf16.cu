@@ -19,17 +19,17 @@
 namespace zoo {
 
 using Tile = Bf16Tile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, Variant::CHUNKS,
-                      Grouping(Variant::GROUPING) == Grouping::gather>;
+                      Grouping(Variant::GROUPING) == Grouping::gathered_groups ? 96 : 0>;
 using Schedule = ScheduleFor<Variant, Tile>;
 using Pipeline = Bf16Pipeline<Tile, Schedule, Variant::SPLITS>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 
 }  // namespace zoo
 
-// rows: rows of D, slots of a group, or 0; a_rows: rows of A for gathered rows; tiles: of 64 weight rows; chunks: 64 of K each.
+// Parameters as in packed.cu. K: columns of A.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, tiles, chunks}, box_rows};
+    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, weight_parts, chunks}, box_rows};
     const zoo::GatheredRows gathered{a_first, 2 * a_stride, a_rows, 2 * K, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,      d_stride, d_type,  N,    nullptr,           nullptr,
                                                        a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};

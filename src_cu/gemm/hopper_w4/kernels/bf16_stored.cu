@@ -1,5 +1,5 @@
 // gemm.{bf16_nvfp4, bf16_mxfp4}.<grouping>.stored: as hopper_w4/kernels/bf16.cu, but the kernel reads a checkpoint's rows of codes and rows of scales.
-// A cubin with groups serves one matrix, groups and gathered rows. A cubin without groups splits K for few rows of one matrix: each CTA of a cluster
+// A cubin with groups serves one matrix and groups. A cubin without groups splits K for few rows of one matrix: each CTA of a cluster
 // begins in the middle of a row of codes and of its scales. Read the files in this order:
 //
 //     gemm/schedule/tile_schedule.cuh, grouped_schedule.cuh    which tile does a CTA compute next?
@@ -17,20 +17,20 @@
 namespace zoo {
 
 constexpr int SPLITS = Variant::SPLITS;
-using Tile = Bf16Tile<WeightFormat(Variant::FORMAT), Variant::TOKENS, 1, Variant::STAGES, 4, false, WeightLayout::stored,
-                      SPLITS == 1, looks_up<Variant>>;
+using Tile = Bf16Tile<WeightFormat(Variant::FORMAT), Variant::TOKENS, 1, Variant::STAGES, 4, gathering_threads<Variant>(),
+                      WeightLayout::stored, looks_up<Variant>>;
 using Schedule = StoredScheduleFor<Variant, Tile>;
 using Pipeline = Bf16Pipeline<Tile, Schedule, SPLITS>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 
 }  // namespace zoo
 
-// The parameters are those of stored.cu. K: columns of A.
+// Parameters as in stored.cu. K: columns of A.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
     ZOO_ABSENT_PARAMETERS
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::StoredScales<> b_scales{b_scale, b_scale_group, b_scale_row, N, scales_a_row, largest};
-    const zoo::StoredOperands<zoo::Tile> operands{{a, {nullptr, tiles, chunks}, box_rows, {}}, b, b_scales};
+    const zoo::StoredOperands<zoo::Tile> operands{{a, {nullptr, weight_parts, chunks}, box_rows, {}}, b, b_scales};
     const zoo::GatheredRows gathered{a_first, 2 * a_stride, a_rows, 2 * K, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,      d_stride, d_type,  N,    nullptr,           nullptr,
                                                        a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) 
 #else  // token_scales() would change cubins
     const zoo::TokenScales scales{a_block_scale, a_scale_row, a_scale_block, a_scale_group, zoo::ceil_div(chunks, 2)};
 #endif
-    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, tiles, chunks}, box_rows, scales};
+    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, weight_parts, chunks}, box_rows, scales};
     const zoo::GatheredRows gathered{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,      d_stride, d_type,  N,    a_scale,           nullptr,
                                                        a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};

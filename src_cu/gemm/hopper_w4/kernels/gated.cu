@@ -35,8 +35,12 @@ constexpr bool STORED = false;
 
 #include "gemm/hopper_w4/gated/pipeline.cuh"
 
-// rows: slots of a group, rows of a single matrix, or 0; a_rows: rows of A, and then box_rows is 0 if the launch gathers; tiles: of 64 weight rows;
-// chunks: 64 of K each; b_scale's strides are bytes, b_scale_bytes those of a weight row.
+//     rows             rows of the only matrix or of a slot, else 0
+//     a_rows           rows of A, where they are gathered
+//     box_rows         rows of A in one tensor copy
+//     weight_parts     number of weight parts of B, 64 rows each
+//     chunks           number of chunks along K, 64 columns each
+//     b_scale_...      bytes from scale rows of a group to the next group's, from row to row, and of a row
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
     ZOO_ABSENT_PARAMETERS
     extern __shared__ __align__(1024) uint8_t memory[];
@@ -45,24 +49,28 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) 
                                                           b_scale_bytes, largest,       {N / 2, interleaved}};
     const zoo::StoredOperands<zoo::Tile> operands{
         {a,
-         {nullptr, tiles, chunks},
+         {nullptr, weight_parts, chunks},
          box_rows,
          zoo::token_scales<zoo::Tile>(a_block_scale, a_scale_row, a_scale_block, a_scale_group, zoo::ceil_div(chunks, 2))},
         b,
         stored_scales};
 #elif defined(ZOO_WITH_SCALE128)  // token_scales() would change cubins
     const zoo::FourBitOperands<zoo::Tile> operands{
-        a, {b, tiles, chunks}, box_rows, {a_block_scale, a_scale_row, a_scale_block, a_scale_group, zoo::ceil_div(chunks, 2)}};
+        a,
+        {b, weight_parts, chunks},
+        box_rows,
+        {a_block_scale, a_scale_row, a_scale_block, a_scale_group, zoo::ceil_div(chunks, 2)}};
 #else
-    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, tiles, chunks}, box_rows};
+    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, weight_parts, chunks}, box_rows};
 #endif
     const zoo::GatheredRows gathered{a_first, Variant::TOKEN_BYTES * a_stride, a_rows, Variant::TOKEN_BYTES * K, index};
-    const zoo::GatedResult<zoo::FORMAT, zoo::STORED> result{{d, d_stride, d_type, N, zoo::OF_BF16 ? nullptr : a_scale, index,
-                                                             a_rows, alpha, largest, bias, bias_is_bf16 != 0, row_scale},
-                                                            alphas,
-                                                            interleaved != 0,
-                                                            activation != zoo::ActivationKind::silu,
-                                                            zoo::Activation(activation, limit)};
+    const zoo::GatedResult<zoo::FORMAT, zoo::STORED> result{
+        {d, d_stride, d_type, N, zoo::OF_BF16 ? nullptr : a_scale, zoo::Tile::GATHERS ? index : nullptr, a_rows, alpha, largest,
+         bias, bias_is_bf16 != 0, row_scale},
+        alphas,
+        interleaved != 0,
+        activation != zoo::ActivationKind::silu,
+        zoo::Activation(activation, limit)};
     const zoo::Fp8OutputArguments q{
         scales,      scales_group, scales_row,           scales_block,     ends_or_counts != nullptr ? rows : 0,
         {pow2 != 0}, known_scale,  one_known_scale != 0, in_fragments != 0};

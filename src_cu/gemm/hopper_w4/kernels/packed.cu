@@ -4,8 +4,7 @@
 //     warps 0 to 7     two warpgroups dequantize, multiply, promote and store
 //     warp 8           one lane loads weights, and tokens that no index gathers
 //     warp 9, or       cubins that gather:            gather rows of A by index, with their scale128
-//     warps 9 to 11    dense cubins with scale128:    warp 9 copies scale128
-//                      dense_or_grouped, scale128:    one or the other, as the launch decides
+//     warps 9 to 11    other cubins with scale128:    warp 9 copies scale128
 //                      others above 64 tokens:        idle, for only whole warpgroups give registers to others
 //
 // Read the files in this order:
@@ -31,15 +30,13 @@
 
 namespace zoo {
 
-// Grouping::gather always gathers rows of A. Variants of Grouping::dense_or_grouped with scale128 gather rows where the launch passes box_rows = 0.
 constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
 constexpr Grouping GROUPING = Grouping(Variant::GROUPING);
-constexpr bool GATHERS = GROUPING == Grouping::gather,
-               MAY_GATHER = GROUPING == Grouping::dense_or_grouped && PROMOTION == Promotion::every_128_scaled;
+constexpr bool GATHERS = GROUPING == Grouping::gathered_groups;
 
 constexpr int WARPGROUPS = 2;
 using Tile = FourBitTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::TOKEN_PARTS, WARPGROUPS, Variant::STAGES,
-                         PROMOTED_CHUNKS, GATHERS, narrows<Variant>, PROMOTION, WeightLayout::packed, MAY_GATHER>;
+                         PROMOTED_CHUNKS, GATHERS ? Variant::CTAS > 1 ? 32 : 96 : 0, narrows<Variant>, PROMOTION>;
 using Schedule = ScheduleFor<Variant, Tile>;
 using Pipeline = FourBitPipeline<Tile, Schedule, Variant::SPLITS, Fp8Mainloop<Tile, Variant::SPLITS>>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
@@ -49,8 +46,8 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 //     ends_or_counts    ends of groups, or rows in use of each slot
 //     rows              rows of the only matrix or of a slot, else 0
 //     a_rows            rows of A, where they are gathered
-//     box_rows          rows of A in one tensor copy; 0 makes dense_or_grouped cubins with scale128 gather
-//     tiles             number of tiles of 64 weight rows
+//     box_rows          rows of A in one tensor copy
+//     weight_parts      number of weight parts of B, 64 rows each
 //     chunks            number of chunks along K, 64 columns each
 //     largest           mxfp4: the largest scale of each weight row
 //     promotes          whether Promotion::if_asked promotes
@@ -59,10 +56,10 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) 
     extern __shared__ __align__(1024) uint8_t memory[];
     const auto scales =
         zoo::token_scales<zoo::Tile>(a_block_scale, a_scale_row, a_scale_block, a_scale_group, zoo::ceil_div(chunks, 2));
-    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, tiles, chunks}, box_rows, scales, promotes != 0};
+    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, weight_parts, chunks}, box_rows, scales, promotes != 0};
     const zoo::GatheredRows gathered{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{
-        d,      d_stride, d_type,  N,    a_scale,           zoo::GATHERS || zoo::MAY_GATHER ? index : nullptr,
+        d,      d_stride, d_type,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
         a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
     const auto schedule = [&] {
         return zoo::schedule_of<zoo::Schedule>(ends_or_counts, groups, rows, box_rows, N,

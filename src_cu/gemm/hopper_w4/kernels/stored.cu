@@ -1,5 +1,5 @@
 // gemm.{fp8_nvfp4, fp8_mxfp4}.<grouping>.stored: as hopper_w4/kernels/packed.cu, but B has the layout of a checkpoint: rows of codes and rows of
-// scales. A cubin with groups serves one matrix, groups and gathered rows. A cubin without groups splits K for few rows of one matrix.
+// scales. A cubin with groups serves one matrix and groups. A cubin without groups splits K for few rows of one matrix.
 // Read the files in this order:
 //
 //     gemm/schedule/tile_schedule.cuh, grouped_schedule.cuh    which tile does a CTA compute next?
@@ -22,9 +22,9 @@
 
 namespace zoo {
 
-constexpr int SPLITS = Variant::SPLITS;
-using Tile = FourBitTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::TOKEN_PARTS, 2, Variant::STAGES, 4, false,
-                         narrows<Variant>, Promotion(Variant::PROMOTION), WeightLayout::stored, SPLITS == 1>;
+constexpr int SPLITS = Variant::SPLITS, GATHERING_THREADS = gathering_threads<Variant>();
+using Tile = FourBitTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::TOKEN_PARTS, 2, Variant::STAGES, 4,
+                         GATHERING_THREADS, narrows<Variant>, Promotion(Variant::PROMOTION), WeightLayout::stored>;
 using Schedule = StoredScheduleFor<Variant, Tile>;
 using Pipeline = FourBitPipeline<Tile, Schedule, SPLITS, Fp8Mainloop<Tile, SPLITS>>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
@@ -34,7 +34,7 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 //     ends_or_counts    ends of groups, or rows in use of each slot
 //     rows              rows of the only matrix or of a slot, else 0
 //     a_rows            rows of A
-//     box_rows          rows of A in one tensor copy; 0: rows of A are gathered
+//     box_rows          rows of A in one tensor copy
 //     chunks            number of chunks along K, 64 columns each
 //     scales_a_row      number of scales of a weight row
 //     b_scale_row       bytes from a weight row's scales to the next row's
@@ -46,14 +46,15 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) 
     const zoo::StoredScales<> b_scales{b_scale, b_scale_group, b_scale_row, N, scales_a_row, largest};
     const zoo::StoredOperands<zoo::Tile> operands{
         {a,
-         {nullptr, tiles, chunks},
+         {nullptr, weight_parts, chunks},
          box_rows,
          zoo::token_scales<zoo::Tile>(a_block_scale, a_scale_row, a_scale_block, a_scale_group, zoo::ceil_div(chunks, 2))},
         b,
         b_scales};
     const zoo::GatheredRows gathered{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
-    const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,      d_stride, d_type,  N,    a_scale,           index,
-                                                       a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
+    const zoo::FourBitResult<zoo::Tile::FORMAT> result{
+        d,      d_stride, d_type,  N,    a_scale,           zoo::Tile::GATHERS ? index : nullptr,
+        a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
     const auto schedule = [&] {
         return zoo::stored_schedule<zoo::Schedule>(ends_or_counts, groups, rows, N, zoo::ceil_div(chunks, zoo::PROMOTED_CHUNKS));
     };

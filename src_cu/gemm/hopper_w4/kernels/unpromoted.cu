@@ -22,7 +22,7 @@
 namespace zoo {
 
 static_assert(Promotion(Variant::PROMOTION) == Promotion::never);
-constexpr bool GATHERS = Grouping(Variant::GROUPING) == Grouping::gather;
+constexpr bool GATHERS = Grouping(Variant::GROUPING) == Grouping::gathered_groups;
 
 using Tile = UnpromotedTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, GATHERS>;
 using Schedule = ScheduleFor<Variant, Tile>;
@@ -35,7 +35,7 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
     ZOO_ABSENT_PARAMETERS
     extern __shared__ __align__(1024) uint8_t memory[];
-    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, tiles, chunks}, box_rows};
+    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, weight_parts, chunks}, box_rows};
     const zoo::GatheredRows gathered{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{
         d,      d_stride, d_type,  N,    a_scale,           zoo::GATHERS ? index : nullptr,

@@ -41,10 +41,10 @@ struct UnpromotedMainloop {
     static_assert(Tile::CHUNKS == 2 && Tile::TOKENS > 128);
 
     int chunks;   // along K
-    int heights;  // tiles of 64 weight rows in the matrix, from this warpgroup's first weight part on
+    int heights;  // weight parts of the matrix, from this warpgroup's first weight part on
 
     __device__ __forceinline__ UnpromotedMainloop(const auto& operands, const Work& work)
-        : chunks(operands.b.chunks), heights(operands.b.tiles - work.weight / CHUNK_ROWS - warpgroup_index()) {}
+        : chunks(operands.b.chunks), heights(operands.b.weight_parts - work.weight / CHUNK_ROWS - warpgroup_index()) {}
 
     // Multiplies about as many tokens as the tile has rows; the sums of other tokens become zeros. Each width is a loop over K of its own, and no two
     // widths use wgmmas of the same shape: ptxas would merge such loops and serialize their wgmmas.

@@ -36,7 +36,7 @@ template <WeightFormat FORMAT_, int TOKENS_, int PARTS_, int STAGES_, bool GATHE
 struct UnpromotedTile {
     static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, WARPGROUPS = 2;
-    static constexpr bool GATHERS = GATHERS_, MAY_GATHER = false, SCALED = false, STORED = false;
+    static constexpr bool GATHERS = GATHERS_, SCALED = false, STORED = false;
     static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS = 2, CHUNKS_A_LINE = 2, LINES = CHUNKS / CHUNKS_A_LINE;  // a line: 128 bytes of a token
     static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == WeightFormat::nvfp4 ? 16 : 32);

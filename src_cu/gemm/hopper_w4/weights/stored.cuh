@@ -136,7 +136,7 @@ __device__ __forceinline__ uint32_t signs_of(uint32_t word) {
     return __byte_perm(word << 4, word, SELECTOR) & 0x80808080;
 }
 
-// FourBitOperands whose B comes by tensor copies: a box of the tile's rows, or a box of its gates and one of its ups.
+// FourBitOperands whose B comes by tensor copies: a box of the tile's rows, or a box of its gates and a box of its ups.
 template <class Tile>
 struct StoredOperands : FourBitOperands<Tile> {
     const TensorMap& stored;  // boxes have 128 rows, or 64 gates or ups
@@ -144,7 +144,7 @@ struct StoredOperands : FourBitOperands<Tile> {
 
     __device__ __forceinline__ void load(Tile& tile, int stage, const Work& work, int chunk) const {
         Barrier* full = &tile.full[stage];
-        arrive_expecting_bytes(full, sizeof(tile.weights[0]) + Tile::LINES * this->box_rows * 128);
+        arrive_expecting_bytes(full, sizeof(tile.weights[0]) + (Tile::GATHERS ? 0 : Tile::LINES * this->box_rows * 128));
         const int matrix = work.group * stored_scales.rows;
         auto load_rows = [&](int half, int row) {
             load_box(tile.weights[stage][half], stored, chunk * (CHUNK / 2), matrix + row, full);
