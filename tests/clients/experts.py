@@ -7,10 +7,10 @@ from tests.clients.weights import quantised
 EXPERTS, TOP, HIDDEN, INTERMEDIATE = 4, 2, 256, 128
 
 
-def weights_of(format):
+def weights_of(format, hidden=HIDDEN, intermediate=INTERMEDIATE):
     """Tensors of each expert by name, and the numbers of gates, ups and second matrices."""
     torch.manual_seed(3)
-    shapes = {"gate_proj": (INTERMEDIATE, HIDDEN), "up_proj": (INTERMEDIATE, HIDDEN), "down_proj": (HIDDEN, INTERMEDIATE)}
+    shapes = {"gate_proj": (intermediate, hidden), "up_proj": (intermediate, hidden), "down_proj": (hidden, intermediate)}
     made = [
         {name: quantised(torch.randn(shape, dtype=torch.float32) / 12, format) for name, shape in shapes.items()} for _ in range(EXPERTS)
     ]
@@ -22,8 +22,8 @@ def interleaved(made, name):
     return torch.stack([torch.stack([one[part][0][name] for one in made]) for part in ("gate_proj", "up_proj")], dim=2).flatten(1, 2)
 
 
-def routed(tokens=9):
-    x = torch.randn(tokens, HIDDEN, dtype=torch.bfloat16)
+def routed(tokens=9, hidden=HIDDEN):
+    x = torch.randn(tokens, hidden, dtype=torch.bfloat16)
     weights, ids = torch.randn(tokens, EXPERTS, dtype=torch.float32).softmax(1).topk(TOP)
     return x, weights, ids.to(torch.int32)
 

@@ -46,8 +46,10 @@ def _choose(weights: str, usual: Callable[..., None], method: Any, layer: Any, m
     """Around create_moe_runner, when the parameters are there without their numbers."""
     usual(method, layer, moe_runner_config)
     try:
-        why = _refusal(method, layer, moe_runner_config, weights) or _misfit(weights, layer, moe_runner_config)
-    except AttributeError as error:  # of another version of SGLang
+        why = _refusal(method, layer, moe_runner_config, weights)
+        if why is None:
+            _experts(method, layer, weights, trial=True)  # while SGLang still has a choice: later, its router suits zoo alone
+    except (ZooError, AttributeError) as error:  # AttributeError of another version of SGLang
         why = str(error)
     if why is not None:
         say_refused(f"{weights} experts", why)
@@ -63,10 +65,11 @@ def _backend(usual: Callable[..., Any], method: Any, layer: Any) -> Any:
 def _refusal(method: Any, layer: Any, config: Any, weights: str) -> str | None:
     runner = method.get_moe_runner_backend(layer)
     name = "none" if runner is None else runner.value
-    lora = get_lora()
+    lora, setting = get_lora(), support.why_not_here()
     reasons = {
+        str(setting): setting is not None,
         f"the MoE runner is {name}": name not in _RUNNERS or (name == "triton_kernel" and weights != "mxfp4"),
-        "another method wraps theirs": layer.quant_method is not method,
+        "another method wraps theirs": layer.quant_method is not method or type(method).__name__ != _METHODS[weights].partition(":")[2],
         "another scheme of weights or tokens": _SCHEMES[weights](method, layer),
         "tokens are sent to the ranks of their experts": not get_moe_a2a_backend().is_none(),
         "LoRA": bool(lora.enable_lora or lora.lora_paths),
@@ -76,18 +79,6 @@ def _refusal(method: Any, layer: Any, config: Any, weights: str) -> str | None:
         f"activation {config.activation}": _activation(config) is None,
     }
     return next((why for why, there in reasons.items() if there), None)
-
-
-def _misfit(weights: str, layer: Any, config: Any) -> str | None:
-    format = _format(weights, layer)
-    if format is None:
-        return f"zoo has no product of {weights} weights with such tokens on this device"
-    experts, rows, _ = layer.w13_weight.shape
-    try:
-        Experts(experts, layer.hidden_size_unpadded, rows // 2, format=format, device="meta", **(_activation(config) or {})).freeze()
-    except ArgumentError as error:
-        return str(error)
-    return None
 
 
 def _format(weights: str, layer: Any) -> str | None:
@@ -132,9 +123,7 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
         return usual(method, layer)
     names = [f"{matrix}_{name}" for matrix in ("w13", "w2") for name in ("weight", _SCALES[weights])]
     if not all(getattr(layer, name).numel() for name in names):
-        raise ArgumentError(
-            "zoo has packed the weights of these experts, which cannot be loaded again; restart SGLang, or set ZOO_SGLANG=0"
-        )
+        raise ArgumentError(support.PACKED)
     try:
         made = _experts(method, layer, weights)
     except (ZooError, AttributeError) as error:
@@ -150,35 +139,44 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
     for name in names:
         parameter = getattr(layer, name)
         if parameter.data_ptr() not in kept:
+            support.refuse_updates(layer)
             parameter.data = parameter.data.new_empty(0)
     say_served(f"{weights} experts", made.format)
     return None
 
 
-def _experts(method: Any, layer: Any, weights: str) -> Experts:
-    """The layer of zoo, which has multiplied a token. Ids count from the rank's first expert, and -1 is elsewhere."""
-    format, config = _format(weights, layer), method.moe_runner_config
-    assert format is not None  # as _misfit has asked
-    device = layer.w13_weight.device
+def _experts(method: Any, layer: Any, weights: str, trial: bool = False) -> Experts:
+    """The layer of zoo, which has multiplied a token. Ids count from the rank's first expert, and -1 is elsewhere.
+
+    trial: a layer of one expert in zeros, before weights are loaded.
+    """
+    format, config, device = _format(weights, layer), method.moe_runner_config, layer.w13_weight.device
+    if format is None:
+        raise ArgumentError(f"zoo has no product of {weights} weights with such tokens on this device")
     if device.type == "cuda":
         load(format, device.index)
-    options = _activation(config) or {}
+
+    def given(name: str) -> torch.Tensor:
+        tensor: torch.Tensor = getattr(layer, name).data
+        return torch.zeros_like(tensor[:1]) if trial else tensor
+
+    hidden, options = layer.hidden_size_unpadded, _activation(config) or {}
     if weights != "nvfp4" and layer.with_bias:
-        options |= {"gate_up_bias": layer.w13_weight_bias.data, "down_bias": layer.w2_weight_bias.data[:, : layer.hidden_size_unpadded]}
-    made = Experts.from_quantized(_read(method, layer, weights, "w13"), _read(method, layer, weights, "w2"), format, **options)
+        options |= {"gate_up_bias": given("w13_weight_bias"), "down_bias": given("w2_weight_bias")[:, :hidden].contiguous()}
+    gate_up, down = (_read(method, weights, given, matrix, hidden) for matrix in ("w13", "w2"))
+    made = Experts.from_quantized(gate_up, down, format, **options)
     with torch.no_grad():
         x = torch.zeros(1, made.hidden, dtype=torch.bfloat16, device=device)
         made(x, torch.zeros((1, 1), dtype=torch.int32, device=device), torch.ones(1, 1, dtype=torch.float32, device=device))
     return made
 
 
-def _read(method: Any, layer: Any, weights: str, matrix: str) -> Quantized:
-    elements, scales = (getattr(layer, f"{matrix}_{name}").data for name in ("weight", _SCALES[weights]))
+def _read(method: Any, weights: str, given: Callable[[str], torch.Tensor], matrix: str, hidden: int) -> Quantized:
+    elements, scales = (given(f"{matrix}_{name}") for name in ("weight", _SCALES[weights]))
     if weights == "fp8b128":
         return Quantized(elements, scales, "mxfp8") if method.use_mxfp8 else squares(elements, scales)
     if weights == "nvfp4":
-        return Quantized(elements, scales, "nvfp4", tensor_scale=getattr(layer, f"{matrix}_weight_scale_2").data.float())
-    hidden = layer.hidden_size_unpadded
+        return Quantized(elements, scales, "nvfp4", tensor_scale=given(f"{matrix}_weight_scale_2").float())
     if matrix == "w13":
         elements, scales = elements[..., : hidden // 2], scales[..., : hidden // 32]
     else:

@@ -26,21 +26,33 @@ from zoo.torch.serving import as_bytes, check_signatures, format_for, load, squa
 
 _PACKAGE = "sglang.srt.layers.quantization"
 _METHODS = {"fp8b128": f"{_PACKAGE}.fp8:Fp8LinearMethod", "nvfp4": f"{_PACKAGE}.modelopt_quant:ModelOptFp4LinearMethod"}
+_FUSED = ("_accepts_prequantized_fp4", "_interleave_for_swiglu_fusion")  # which models set on layers before they load weights
+
+
+def _check_settings(backend: str) -> None:
+    why = support.why_not_here(backend)
+    if why is not None:
+        raise ArgumentError(why)
 
 
 def _fp8b128(method: Any, layer: Any) -> Quantized | None:
-    if method.use_mxfp8 and method.convert_mxfp8_to_block and support.folds(layer.weight.device):
-        return in_fp8b128(Quantized(layer.weight.data, layer.weight_scale_inv.data, "mxfp8"))
-    if not method.block_quant or method.weight_block_size != [128, 128]:
+    folds = method.use_mxfp8 and method.convert_mxfp8_to_block and support.folds(layer.weight.device)
+    if not folds and (not method.block_quant or method.weight_block_size != [128, 128]):
         return None
+    _check_settings("fp8_gemm_runner_backend")
+    if folds:
+        return in_fp8b128(Quantized(layer.weight.data, layer.weight_scale_inv.data, "mxfp8"))
     if method.use_mxfp8 or not method.is_checkpoint_fp8_serialized or getattr(layer, "deepgemm_mxfp8_input", False):
         raise ArgumentError("another scheme of tokens or scales")
     return squares(layer.weight.data, layer.weight_scale_inv.data)
 
 
 def _nvfp4(method: Any, layer: Any) -> Quantized:
+    _check_settings("fp4_gemm_runner_backend")
     if method.quant_mode != "w4a4" or hasattr(layer, "pre_quant_scale"):
         raise ArgumentError("bf16 tokens, or a scale for each of their columns")
+    if any(getattr(layer, name, False) for name in _FUSED):
+        raise ArgumentError("SGLang fuses the quantisation of tokens with the operation before")
     return Quantized(layer.weight.data, layer.weight_scale.data, "nvfp4", tensor_scale=layer.weight_scale_2.data.max().float().reshape(1))
 
 
@@ -52,7 +64,7 @@ _NAMES = {"fp8b128": ("weight", "weight_scale_inv"), "nvfp4": ("weight", "weight
 def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> None:
     """Around process_weights_after_loading."""
     if getattr(layer, "zoo_about", {}).get("layout", "plain") != "plain":
-        raise ArgumentError("zoo has packed the weights of this layer, which cannot be loaded again; restart SGLang, or set ZOO_SGLANG=0")
+        raise ArgumentError(support.PACKED)
     try:
         plain = _READ[weights](method, layer)
         if plain is None:  # FP8 of another kind, which is no matter of zoo's
@@ -69,6 +81,8 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
         return usual(method, layer)
     for name, part in zip(_NAMES[weights], (weight.elements, weight.scales, weight.tensor_scale), strict=False):
         assert part is not None
+        if part.data_ptr() != getattr(layer, name).data_ptr():
+            support.refuse_updates(layer)
         getattr(layer, name).data = as_bytes(part)  # the parameter stays, since models read what is written on it
     if weights == "fp8b128" and method.use_mxfp8:  # as SGLang leaves a method whose weights it has converted
         method.use_mxfp8, method.convert_mxfp8_to_block, method.weight_block_size = False, False, [128, 128]
@@ -82,6 +96,9 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
 def _apply(weights: str, usual: Callable[..., Any], method: Any, layer: Any, x: Any, bias: torch.Tensor | None = None) -> Any:
     """Around apply."""
     if not hasattr(layer, "zoo_about"):
+        return usual(method, layer, x, bias)
+    if not isinstance(x, torch.Tensor) and weights == "fp8b128":  # whose parameters SGLang's own function can read
+        say_refused("fp8b128 linear layers", "SGLang quantised their tokens before")
         return usual(method, layer, x, bias)
     if not isinstance(x, torch.Tensor):
         raise ArgumentError(f"zoo quantises tokens itself, and SGLang passes a {type(x).__name__}; set ZOO_SGLANG=0")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from sglang.srt.arg_groups.choices import add_mxfp8_moe_runner_backend_choices
+from sglang.srt.layers.quantization.fp8 import Fp8Config
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from zoo.sglang import support
@@ -19,8 +20,12 @@ _CONFIG = "sglang.srt.layers.quantization.fp8:Fp8Config"
 
 
 def _convert(_: None, config: Any, *arguments: Any, **others: Any) -> None:
-    """After __init__."""
-    if config.use_mxfp8 and support.folds(torch.device("cuda" if torch.cuda.is_available() else "cpu")):
+    """After __init__. Weights that SGLang would quantise to MXFP8 itself have no conversion."""
+    if (
+        config.use_mxfp8
+        and config.is_checkpoint_fp8_serialized
+        and support.folds(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    ):
         config.convert_mxfp8_to_block_fp8 = True
 
 
@@ -30,6 +35,7 @@ def _capability(usual: Callable[[Any], int], config: Any) -> int:
 
 
 def install() -> None:
+    assert Fp8Config().convert_mxfp8_to_block_fp8 is None  # or AttributeError of another version of SGLang
     check_signatures({f"{_CONFIG}.get_min_capability": "self"})
     target = _CONFIG.replace(":", ".")
     HookRegistry.register(f"{target}.__init__", _convert, HookType.AFTER)

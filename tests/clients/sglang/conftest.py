@@ -19,7 +19,9 @@ def hooks():
 
 @pytest.fixture
 def gpu(hooks, request, monkeypatch):
-    """Formats as on a GPU of the capability that a test is parametrised with, by default Hopper's."""
+    """Formats as on a GPU of the capability that a test is parametrised with, by default Hopper's, under SGLang's default settings."""
+    from sglang.srt.runtime_context import get_context
+
     from zoo.sglang import support
     from zoo.torch.nn.formats import on_gpu
 
@@ -27,4 +29,5 @@ def gpu(hooks, request, monkeypatch):
     monkeypatch.setattr(support, "formats_on", lambda device: on_gpu(capability))
     monkeypatch.setattr(support, "_warned", set())
     support.served.clear()
-    return capability
+    with get_context().override_server_args():
+        yield capability

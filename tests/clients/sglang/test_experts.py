@@ -11,7 +11,7 @@ import torch
 
 from tests.clients.experts import EXPERTS, HIDDEN, INTERMEDIATE, TOP, clamped, gpt_oss, in_float32, interleaved, routed, silu, weights_of
 from tests.clients.sglang.conftest import BLACKWELL, HOPPER
-from tests.clients.sglang.test_linear_layers import config_of
+from tests.clients.sglang.test_linear_layers import config_of, why_no_update
 from tests.clients.weights import error
 from zoo.errors import ArgumentError
 
@@ -25,12 +25,12 @@ _PACKAGE = "sglang.srt.layers.quantization"
 def runner(gpu, bf16, monkeypatch):
     """Sets SGLang's runner in a process of one rank, on a GPU as far as methods of experts ask."""
     from sglang.srt.layers.moe.utils import MoeRunnerBackend
-    from sglang.srt.runtime_context import get_context, get_flags
+    from sglang.srt.runtime_context import get_flags
 
     modelopt = importlib.import_module(f"{_PACKAGE}.modelopt_quant")
     monkeypatch.setattr(modelopt, "is_cuda", lambda: True)
     monkeypatch.setattr(modelopt, "get_device_capability", lambda *_: gpu)
-    with get_context().override_server_args(), of_rank(0):
+    with of_rank(0):
         yield lambda name: monkeypatch.setattr(get_flags().moe, "runner_backend", MoeRunnerBackend(name))
 
 
@@ -111,17 +111,18 @@ def test_experts_are_served_by_zoo_and_near_float32(weights, gpu, format, runner
 
 @pytest.mark.parametrize("name", ["triton_kernel", "marlin"])
 def test_gpt_oss_has_biases_interleaved_gates_its_own_activation_and_ids(name, runner):
-    """SGLang gives triton_kernels no ids, and fills the sizes of marlin's weights up."""
+    """SGLang gives triton_kernels no ids, and fills the sizes of the weights up to multiples that these sizes are not."""
     from sglang.srt.layers.moe.topk import TopK, TopKOutputFormat
 
-    layer = layer_of("mxfp4", runner, name, with_bias=True, **GPT_OSS)
+    hidden, intermediate = 288, 160
+    layer = layer_of("mxfp4", runner, name, with_bias=True, hidden_size=hidden, intermediate_size=intermediate, **GPT_OSS)
     topk = TopK(top_k=TOP, renormalize=True, layer_id=3)
     topk.bind_runner_backend(layer.runner_backend)
     assert topk.topk_config.output_format == TopKOutputFormat.STANDARD
-    made, numbers = weights_of("mxfp4")
+    made, numbers = weights_of("mxfp4", hidden, intermediate)
     biases = {name: torch.randn(one.shape[:2], dtype=torch.bfloat16) for name, one in numbers.items()}
     load_gpt_oss(layer, made, biases)
-    x, *chosen = routed()
+    x, *chosen = routed(hidden=hidden)
     assert error(run(layer, x, *chosen), in_float32(numbers, x, *chosen, gpt_oss, biases)) < BOUNDS["bf16_mxfp4"]
 
 
@@ -184,23 +185,54 @@ def test_layers_that_zoo_cannot_compute_keep_sglangs_method_with_one_warning(cas
     assert len(said) == 1 and word in said[0] and "stay with SGLang's own kernel" in said[0]
 
 
-@pytest.mark.parametrize("setting", ["LoRA", "experts move between ranks", "tokens are sent"])
-def test_settings_that_move_experts_or_tokens_keep_sglangs_method(setting, runner, monkeypatch, caplog):
+SETTINGS = ["LoRA", "experts move between ranks", "tokens are sent", "--enable-deterministic-inference", "--load-format presharded"]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_settings_that_zoo_cannot_serve_keep_sglangs_method(setting, runner, monkeypatch, caplog):
     from sglang.srt.layers.moe.utils import MoeA2ABackend
-    from sglang.srt.runtime_context import get_exec, get_lora
+    from sglang.srt.runtime_context import get_exec, get_lora, get_model
 
     from zoo.sglang import experts
 
-    scope = contextlib.nullcontext()
-    if setting == "LoRA":
-        scope = get_lora().override(enable_lora=True)
-    elif setting == "tokens are sent":
-        monkeypatch.setattr(experts, "get_moe_a2a_backend", lambda: MoeA2ABackend.DEEPEP)
-    else:
-        scope = get_exec().moe.override(enable_eplb=True)
-    with scope:
+    monkeypatch.setattr(
+        experts, "get_moe_a2a_backend", lambda: MoeA2ABackend.DEEPEP if setting == "tokens are sent" else MoeA2ABackend.NONE
+    )
+    scopes = {
+        "LoRA": lambda: get_lora().override(enable_lora=True),
+        "experts move between ranks": lambda: get_exec().moe.override(enable_eplb=True),
+        "--enable-deterministic-inference": lambda: get_exec().deterministic.override(enable_deterministic_inference=True),
+        "--load-format presharded": lambda: get_model().override(load_format="presharded"),
+    }
+    with scopes.get(setting, contextlib.nullcontext)():
         layer = layer_of("fp8b128", runner)
     assert not layer.quant_method.zoo_serves and setting in caplog.text
+
+
+def test_a_method_that_derives_from_a_known_one_is_left_alone_with_one_warning(runner, caplog):
+    """Muse Spark's has the same functions and parameters of other names."""
+    from sglang.srt.layers.quantization.modelopt_quant import ModelOptNvFp4FusedMoEMethod
+
+    class Derived(ModelOptNvFp4FusedMoEMethod):
+        pass
+
+    runner("auto")
+    layer = layer_of("nvfp4", runner, quant_method=Derived(config_of("nvfp4")))
+    assert not layer.quant_method.zoo_serves and "another method" in caplog.text
+
+
+@pytest.mark.parametrize("weights", ["fp8b128", "mxfp4"])
+def test_kernels_that_do_not_run_keep_sglangs_method_while_it_can_choose_its_router(weights, runner, monkeypatch, caplog):
+    from sglang.srt.layers.moe.topk import TopK, TopKOutputFormat
+
+    from zoo.sglang import experts
+
+    monkeypatch.setattr(experts, "_read", lambda method, *_: method.weights_of_another_sglang)
+    layer = layer_of(weights, runner)
+    assert not layer.quant_method.zoo_serves and "weights_of_another_sglang" in caplog.text
+    topk = TopK(top_k=TOP, renormalize=True, layer_id=3)
+    topk.bind_runner_backend(layer.runner_backend)
+    assert (topk.topk_config.output_format == TopKOutputFormat.STANDARD) == (weights == "fp8b128")
 
 
 @pytest.mark.parametrize("weights", ["fp8b128", "mxfp4"])
@@ -211,8 +243,8 @@ def test_weights_that_zoo_refuses_go_through_sglangs_method_if_that_reads_ids(we
 
     seen = []
     monkeypatch.setattr(Fp8MoEMethod, "process_weights_after_loading_block_quant", lambda self, layer: seen.append(layer))
-    monkeypatch.setattr(experts, "_read", lambda method, layer, weights, matrix: layer.weights_of_another_sglang)
     layer = layer_of(weights, runner)
+    monkeypatch.setattr(experts, "_read", lambda method, *_: method.weights_of_another_sglang)
     if weights == "mxfp4":
         with pytest.raises(ArgumentError, match=r"weights_of_another_sglang.*set ZOO_SGLANG=0"):
             layer.quant_method.process_weights_after_loading(layer)
@@ -232,6 +264,7 @@ def test_packed_weights_are_not_packed_again_and_others_stay_where_captured_grap
     assert error(run(layer, x, *chosen), in_float32(numbers, x, *chosen, silu)) < BOUNDS["fp8b128"]
     packed = layer_of("nvfp4", runner)
     load(packed, weights_of("nvfp4")[0])
+    assert why_no_update(layer) is None and "restart SGLang" in why_no_update(packed)
     with pytest.raises(ArgumentError, match="restart SGLang"):
         packed.quant_method.process_weights_after_loading(packed)
 
@@ -240,3 +273,10 @@ def test_sglang_lets_hopper_load_mxfp8(gpu):
     config = config_of("mxfp8")
     assert config.convert_mxfp8_to_block_fp8 and config.get_min_capability() == 80
     assert config_of("fp8b128").convert_mxfp8_to_block_fp8 is None
+
+
+def test_sglang_still_refuses_to_quantise_to_mxfp8_on_hopper(gpu):
+    """Which its conversion cannot read."""
+    from sglang.srt.layers.quantization.fp8 import Fp8Config
+
+    assert Fp8Config(use_mxfp8=True).get_min_capability() == 100

@@ -1,5 +1,6 @@
 """SGLang's linear layers with zoo's hooks, loaded by SGLang's loaders from tiny checkpoints, beside float32."""
 
+import contextlib
 import subprocess
 import sys
 import types
@@ -9,6 +10,7 @@ import pytest
 
 pytest.importorskip("sglang", reason="SGLang is not installed")
 import torch
+from sglang.srt.runtime_context import get_exec, get_model
 
 from tests.clients.sglang.conftest import BLACKWELL, HOPPER
 from tests.clients.weights import error, quantised
@@ -31,6 +33,13 @@ def config_of(weights):
     made = ModelOptFp4Config.from_config({"quantization": named})
     made.packed_modules_mapping = {}
     return made
+
+
+def why_no_update(model):
+    """What SGLang answers to new weights for a running model."""
+    from sglang.srt.model_executor.model_runner_components.weight_updater import _unsupported_derived_weight_cache_error
+
+    return _unsupported_derived_weight_cache_error(model)
 
 
 def load(layer, tensors, finish=True):
@@ -63,6 +72,7 @@ def test_a_layer_is_served_by_zoo_and_near_float32(weights, gpu, format, bias, b
     tensors, numbers = quantised(torch.randn(384, 256, dtype=torch.float32) / 16, weights)
     load(layer, tensors)
     assert served == {(f"{'nvfp4' if weights == 'nvfp4' else 'fp8b128'} linear layers", format): 1}
+    assert (why_no_update(layer) is None) == (weights == "fp8b128")
     assert weights == "nvfp4" or layer.weight_scale_inv.format_ue8m0 is False  # which DeepSeek's models read
     if bias:
         layer.bias.data = torch.randn(384, dtype=torch.bfloat16)
@@ -81,7 +91,7 @@ def test_two_ranks_of_a_layer_sum_up_to_the_whole(weights, gpu, bf16):
     x, total = torch.randn(5, 256, dtype=torch.bfloat16), 0
     for rank in (0, 1):
         group = types.SimpleNamespace(world_size=2, rank_in_group=rank)
-        with get_parallel().override(tp_size=2, tp_rank=rank, tp_group=group):
+        with get_parallel().override(tp_size=2, tp_rank=rank, tp_group=group, moe_tp_size=2, attn_tp_size=2):
             layer = RowParallelLinear(256, 128, bias=False, reduce_results=False, quant_config=config_of(weights), prefix="o_proj")
             load(layer, tensors)
             total = total + layer(x[:, 128 * rank : 128 * (rank + 1)])[0].float()
@@ -142,6 +152,53 @@ def test_layers_that_zoo_refuses_go_through_sglangs_method_with_one_warning(why,
         assert not hasattr(layer, "zoo_about") and not support.served
     said = [one.getMessage() for one in caplog.records if one.name == "sglang.zoo"]
     assert len(said) == 1 and "stay with SGLang's own kernel" in said[0]
+
+
+SETTINGS = {
+    "--fp8-gemm-backend is triton": ("fp8b128", lambda: get_exec().kernel.override(fp8_gemm_runner_backend="triton")),
+    "--fp4-gemm-backend is marlin": ("nvfp4", lambda: get_exec().kernel.override(fp4_gemm_runner_backend="marlin")),
+    "--enable-deterministic-inference": ("fp8b128", lambda: get_exec().deterministic.override(enable_deterministic_inference=True)),
+    "--load-format sharded_state": ("nvfp4", lambda: get_model().override(load_format="sharded_state")),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_settings_that_zoo_cannot_serve_keep_sglangs_method(setting, gpu, bf16, caplog):
+    from sglang.srt.layers.linear import ReplicatedLinear
+
+    weights, scope = SETTINGS[setting]
+    with scope():
+        layer = ReplicatedLinear(128, 128, bias=False, quant_config=config_of(weights), prefix="proj")
+        tensors, _ = quantised(torch.randn(128, 128, dtype=torch.float32), weights)
+        with contextlib.suppress(ValueError):  # SGLang's own answer to a CPU, in NVFP4
+            load(layer, tensors)
+    assert not hasattr(layer, "zoo_about") and setting in caplog.text
+
+
+@pytest.mark.parametrize("name", ["_accepts_prequantized_fp4", "_interleave_for_swiglu_fusion"])
+def test_layers_whose_tokens_a_model_quantises_keep_sglangs_method(name, gpu, bf16, caplog):
+    """DeepSeek's shared experts and Qwen 3.5's dense layers read what SGLang's method makes."""
+    from sglang.srt.layers.linear import ReplicatedLinear
+
+    layer = ReplicatedLinear(128, 128, bias=False, quant_config=config_of("nvfp4"), prefix="proj")
+    setattr(layer, name, True)
+    with pytest.raises(ValueError, match=r"SM100\+"):  # SGLang's own answer to a CPU
+        load(layer, quantised(torch.randn(128, 128, dtype=torch.float32), "nvfp4")[0])
+    assert not hasattr(layer, "zoo_about") and "SGLang fuses" in caplog.text
+
+
+def test_tokens_that_sglang_has_quantised_go_to_sglangs_product_with_one_warning(gpu, bf16, caplog):
+    """SGLANG_OPT_MOE_QUANT_ONCE."""
+    from sglang.srt.layers.linear import ReplicatedLinear
+
+    layer = ReplicatedLinear(128, 128, bias=False, quant_config=config_of("fp8b128"), prefix="shared_experts.gate_up_proj")
+    load(layer, quantised(torch.randn(128, 128, dtype=torch.float32), "fp8b128")[0])
+    layer.quant_method.w8a8_block_fp8_linear = lambda **given: given
+    tokens = torch.zeros(4, 128, dtype=torch.float8_e4m3fn), torch.ones(4, 1)
+    for _ in range(2):
+        given, _ = layer(tokens)
+    assert given["input"] is tokens[0] and given["input_scale"] is tokens[1] and given["weight_scale"].dtype == torch.float32
+    assert sum(one.name == "sglang.zoo" and "quantised their tokens" in one.getMessage() for one in caplog.records) == 1
 
 
 @pytest.fixture
