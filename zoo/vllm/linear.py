@@ -106,8 +106,10 @@ class _Linear:
         return self._multiply(weight, layer.zoo_format, x, bias)
 
     def _multiply(self, weight: Quantized, format: str, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        bias = None if bias is None else bias.detach()
-        return product(x, weight, format, bias=bias, dtype=getattr(self.config, "out_dtype", None))
+        bias, dtype = None if bias is None else bias.detach(), getattr(self.config, "out_dtype", None)
+        if x.dtype == torch.float8_e4m3fn:  # MLA's prefill in FP8 casts tokens without a scale
+            x = x.to(dtype or torch.bfloat16)
+        return product(x, weight, format, bias=bias, dtype=dtype)
 
     def _keep(self, layer: Any, weight: Quantized) -> None:
         replace_parameter(layer, "weight", as_bytes(weight.elements))

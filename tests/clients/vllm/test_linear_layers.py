@@ -153,6 +153,18 @@ def test_vllm_compiles_a_layer_as_one_graph(gpu, bf16):
             assert torch.equal(compiled(x), layer(x)[0]), config
 
 
+@pytest.mark.parametrize("config", ["fp8", "mxfp8"])
+def test_tokens_that_mla_casts_to_fp8_for_its_prefill_are_multiplied(config, gpu, bf16):
+    from vllm.model_executor.layers.linear import ColumnParallelLinear
+
+    weights, make = CONFIGS[config]
+    layer = ColumnParallelLinear(128, 128, bias=False, quant_config=make(), prefix="model.layers.0.self_attn.kv_b_proj")
+    load(layer, [quantised(torch.randn(128, 128, dtype=torch.float32), weights)[0]], (None,), config)
+    x = torch.randn(5, 128, dtype=torch.bfloat16).to(torch.float8_e4m3fn)
+    y, _ = layer(x)
+    assert y.dtype == torch.bfloat16 and torch.equal(y, layer(x.bfloat16())[0])
+
+
 def test_compiled_code_is_kept_apart_from_that_of_vllm_without_zoo(gpu, bf16, vllm_config):
     from vllm.model_executor.layers.linear import ColumnParallelLinear
 
