@@ -13,19 +13,20 @@ import importlib
 import logging
 import os
 
-_SETTINGS = ("0", "1", "cpu")
+_SETTINGS = {"ZOO_VLLM": ("1", "0", "cpu"), "ZOO_VLLM_TOKENS": ("", "fp8")}  # the default first
 _PARTS = {"linear": "linear layers", "experts": "experts"}
 _registered: set[str] = set()
 
 
 def register() -> None:
     """Puts zoo's kernels first where zoo has some for this GPU. Otherwise vLLM is left alone, and one warning says why."""
-    setting = os.environ.get("ZOO_VLLM", "1")
-    if setting == "0":
+    if os.environ.get("ZOO_VLLM") == "0":
         return
-    if setting not in _SETTINGS:
-        _warn(f"ZOO_VLLM: expected {', '.join(_SETTINGS)}, got {setting!r}; vLLM's own kernels are used")
-        return
+    for name, choices in _SETTINGS.items():
+        setting = os.environ.get(name, choices[0])
+        if setting not in choices:
+            _warn(f"{name}: expected {', '.join(filter(None, choices))}, got {setting!r}; vLLM's own kernels are used")
+            return
     for name, layers in _PARTS.items():
         if name in _registered:  # vLLM calls its plugins again in some processes
             continue

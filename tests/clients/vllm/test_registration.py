@@ -57,10 +57,11 @@ def test_the_switch_leaves_vllm_alone_without_a_word(fresh, monkeypatch):
     assert registered() == (0, False) and fresh == []
 
 
-def test_a_misspelt_switch_leaves_vllm_alone_and_says_so(fresh, monkeypatch):
-    monkeypatch.setenv("ZOO_VLLM", "of")
+@pytest.mark.parametrize("switch", ["ZOO_VLLM", "ZOO_VLLM_TOKENS"])
+def test_a_misspelt_switch_leaves_vllm_alone_and_says_so(switch, fresh, monkeypatch):
+    monkeypatch.setenv(switch, "of")
     register()
-    assert registered() == (0, False) and len(fresh) == 1 and "'of'" in fresh[0]
+    assert registered() == (0, False) and len(fresh) == 1 and f"{switch}: expected" in fresh[0] and "'of'" in fresh[0]
 
 
 def test_registering_again_in_one_process_adds_nothing(fresh):
