@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from sglang.srt.layers.linear import LinearBase
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from zoo.errors import ArgumentError, ZooError
@@ -42,7 +43,8 @@ def _fp8b128(method: Any, layer: Any) -> Quantized | None:
     _check_settings("fp8_gemm_runner_backend")
     if folds:
         return in_fp8b128(Quantized(layer.weight.data, layer.weight_scale_inv.data, "mxfp8"))
-    if method.use_mxfp8 or not method.is_checkpoint_fp8_serialized or getattr(layer, "deepgemm_mxfp8_input", False):
+    other = method.use_marlin or method.use_mxfp8 or not method.is_checkpoint_fp8_serialized
+    if other or getattr(layer, "deepgemm_mxfp8_input", False):
         raise ArgumentError("another scheme of tokens or scales")
     return squares(layer.weight.data, layer.weight_scale_inv.data)
 
@@ -51,6 +53,8 @@ def _nvfp4(method: Any, layer: Any) -> Quantized:
     _check_settings("fp4_gemm_runner_backend")
     if method.quant_mode != "w4a4" or hasattr(layer, "pre_quant_scale"):
         raise ArgumentError("bf16 tokens, or a scale for each of their columns")
+    if not isinstance(layer, LinearBase):
+        raise ArgumentError("SGLang reads the weight of the output layer outside its method")
     if any(getattr(layer, name, False) for name in _FUSED):
         raise ArgumentError("SGLang fuses the quantisation of tokens with the operation before")
     return Quantized(layer.weight.data, layer.weight_scale.data, "nvfp4", tensor_scale=layer.weight_scale_2.data.max().float().reshape(1))

@@ -187,6 +187,17 @@ def test_layers_whose_tokens_a_model_quantises_keep_sglangs_method(name, gpu, bf
     assert not hasattr(layer, "zoo_about") and "SGLang fuses" in caplog.text
 
 
+def test_an_output_layer_whose_packed_weight_sglang_would_not_find_is_left_alone(gpu, bf16, caplog):
+    from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
+    from sglang.srt.runtime_context import get_parallel
+
+    with get_parallel().override(tp_size=1, tp_rank=0, attn_tp_rank=0, tp_group=types.SimpleNamespace(world_size=1, rank_in_group=0)):
+        head = ParallelLMHead(128, 64, quant_config=config_of("nvfp4"), prefix="lm_head")
+    with pytest.raises(ValueError, match=r"SM100\+"):  # SGLang's own answer to a CPU
+        head.quant_method.process_weights_after_loading(head)
+    assert head.weight.shape == (128, 32) and "output layer" in caplog.text
+
+
 def test_tokens_that_sglang_has_quantised_go_to_sglangs_product_with_one_warning(gpu, bf16, caplog):
     """SGLANG_OPT_MOE_QUANT_ONCE."""
     from sglang.srt.layers.linear import ReplicatedLinear
