@@ -5,6 +5,7 @@ Names of architectures decide nothing: a class whose function equals no activati
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Iterator
 from functools import cache
@@ -37,6 +38,8 @@ def gate_of(experts: type[Any], act: type[Any] | None, numbers: Numbers) -> Gate
         given = torch.randn(_ROWS, _COLUMNS, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
         given *= torch.tensor(_SCALES, dtype=torch.float32).repeat_interleave(_ROWS // len(_SCALES))[:, None]
         try:
+            if act is not None and _has_numbers(act):
+                return None
             found = apply(types.SimpleNamespace(**dict(numbers), **({} if act is None else {"act_fn": act()})), given.clone())
         except Exception:  # of code that nobody here wrote, and which needs more than a gate has
             return None
@@ -47,6 +50,12 @@ def gate_of(experts: type[Any], act: type[Any] | None, numbers: Numbers) -> Gate
             if ((found.float() - wanted).abs().amax(1) <= _CLOSE * wanted.abs().amax(1)).all():
                 return gate
     return None
+
+
+def _has_numbers(act: type[Any]) -> bool:
+    """Whether two activations of a class may differ."""
+    given = inspect.signature(act).parameters.values()
+    return act is not torch.nn.SiLU and any(one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in given)
 
 
 def _candidates(numbers: Numbers) -> Iterator[Gate]:

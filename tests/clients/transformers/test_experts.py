@@ -230,6 +230,22 @@ def test_the_gate_is_found_by_what_it_computes():
     assert gate_of(fp8, act("silu"), numbers) == ("deepseek_v4", 10.0, "halves")
 
 
+def test_an_activation_with_a_number_of_its_own_is_not_taken_for_its_default():
+    from transformers.integrations.moe import _default_apply_gate
+
+    class Swish(torch.nn.Module):
+        def __init__(self, beta=1.0):
+            super().__init__()
+            self.beta = beta
+
+        def forward(self, x):
+            return x * torch.sigmoid(self.beta * x)
+
+    plain = type("Plain", (), {"_apply_gate": _default_apply_gate})
+    assert gate_of(plain, Swish, ()) is None and gate_of(plain, type(torch.tanh), ()) is None
+    assert gate_of(plain, torch.nn.SiLU, ()) == ("silu", None, "halves")
+
+
 @pytest.mark.parametrize("limit", [0.5, 7.0, 40.0, 1000.0])
 def test_no_limit_of_a_gate_is_too_large_or_small_to_be_seen(limit):
     class Fixed:
