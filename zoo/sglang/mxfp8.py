@@ -19,13 +19,13 @@ from zoo.torch.serving import check_signatures
 _CONFIG = "sglang.srt.layers.quantization.fp8:Fp8Config"
 
 
+def _folds() -> bool:
+    return support.folds(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+
 def _convert(_: None, config: Any, *arguments: Any, **others: Any) -> None:
     """After __init__. Weights that SGLang would quantise to MXFP8 itself have no conversion."""
-    if (
-        config.use_mxfp8
-        and config.is_checkpoint_fp8_serialized
-        and support.folds(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    ):
+    if config.use_mxfp8 and config.is_checkpoint_fp8_serialized and _folds():
         config.convert_mxfp8_to_block_fp8 = True
 
 
@@ -40,4 +40,5 @@ def install() -> None:
     target = _CONFIG.replace(":", ".")
     HookRegistry.register(f"{target}.__init__", _convert, HookType.AFTER)
     HookRegistry.register(f"{target}.get_min_capability", _capability, HookType.AROUND)
-    add_mxfp8_moe_runner_backend_choices(["triton"])  # the runner whose place zoo takes
+    if _folds():  # elsewhere SGLang replaces this runner, which would misread the scales
+        add_mxfp8_moe_runner_backend_choices(["triton"])  # whose place zoo takes

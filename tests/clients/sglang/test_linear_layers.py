@@ -252,6 +252,18 @@ def test_a_method_that_zoo_does_not_know_leaves_its_kind_of_layers_alone_with_on
     assert len(caplog.records) == 1 and "something_new" in caplog.text
 
 
+@pytest.mark.parametrize("gpu", [HOPPER, BLACKWELL], indirect=True)
+def test_a_runner_that_misreads_mxfp8_stays_forbidden_where_zoo_folds_no_scales(gpu, fresh):
+    from sglang.srt.arg_groups.choices import MXFP8_MOE_RUNNER_BACKEND_CHOICES as choices
+
+    import zoo.sglang
+
+    before = list(choices)
+    zoo.sglang.register()
+    added, choices[:] = choices[len(before) :], before
+    assert added == (["triton"] if gpu == HOPPER else [])
+
+
 def test_importing_the_plugin_imports_no_sglang():
     program = "import sys, zoo, zoo.sglang; sys.exit(any(name.split('.')[0] == 'sglang' for name in sys.modules))"
     subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[3], check=True)
