@@ -65,10 +65,11 @@ def _backend(usual: Callable[..., Any], method: Any, layer: Any) -> Any:
 def _refusal(method: Any, layer: Any, config: Any, weights: str) -> str | None:
     runner = method.get_moe_runner_backend(layer)
     name = "none" if runner is None else runner.value
+    advice = "; MXFP8 on Hopper needs --moe-runner-backend triton" if getattr(method, "convert_mxfp8_to_block", False) else ""
     lora, setting = get_lora(), support.why_not_here()
     reasons = {
         str(setting): setting is not None,
-        f"the MoE runner is {name}": name not in _RUNNERS or (name == "triton_kernel" and weights != "mxfp4"),
+        f"the MoE runner is {name}{advice}": name not in _RUNNERS or (name == "triton_kernel" and weights != "mxfp4"),
         "another method wraps theirs": layer.quant_method is not method or type(method).__name__ != _METHODS[weights].partition(":")[2],
         "another scheme of weights or tokens": _SCHEMES[weights](method, layer),
         "tokens are sent to the ranks of their experts": not get_moe_a2a_backend().is_none(),

@@ -166,6 +166,7 @@ def test_two_ranks_sum_up_to_the_whole(ranks, runner, monkeypatch):
 
 REFUSED = {
     "another runner": ("fp8b128", "deep_gemm", {}, "MoE runner is deep_gemm"),
+    "SGLang's runner for MXFP8": ("mxfp8", "flashinfer_trtllm", {}, "needs --moe-runner-backend triton"),
     "another activation": ("fp8b128", None, {"activation": "gelu"}, "activation gelu"),
     "a limit after silu": ("fp8b128", None, {"gemm1_clamp_limit": 7.0}, "activation silu"),
     "a limit of another slope": ("fp8b128", None, {"gemm1_alpha": 1.5, "gemm1_clamp_limit": 7.0}, "activation silu"),
