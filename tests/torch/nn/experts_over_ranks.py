@@ -48,7 +48,8 @@ def divided(how: str, size: int) -> tuple[Problem, list[int]]:
     if how == "all dropped":
         return replace(p, ids=torch.full_like(p.ids, -1)), even
     if how == "ids out of range":
-        return replace(p, ids=torch.where(p.ids == 2, E + 3, torch.where(p.ids == 0, -7, p.ids))), even
+        outside = torch.tensor([E + 3, 2**32 + 3], device=p.ids.device)  # the last one is 3 in 32 bits
+        return replace(p, ids=torch.where(p.ids == 2, outside, torch.where(p.ids == 0, -7, p.ids))), even
     return p, even
 
 

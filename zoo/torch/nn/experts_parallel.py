@@ -183,7 +183,8 @@ class _Trip:
     """A part of the tokens on its way to the owners of its experts, and the way back. One message is under way at a time."""
 
     def __init__(self, ranks: Ranks, operands: tuple[torch.Tensor, ...], ids: torch.Tensor, weights: torch.Tensor):
-        self.ranks, self._operands = ranks, (*operands, ids.int(), weights)
+        ids = ids.clamp(-1, ranks.total).int()  # an int64 that does not fit would be another expert
+        self.ranks, self._operands = ranks, (*operands, ids, weights)
         every = torch.arange(ranks.size, dtype=torch.int32, device=ids.device)
         reached = (torch.div(ids, ranks.experts, rounding_mode="floor")[..., None] == every).any(1)
         # end of the rows for each rank, token of each row (-1: none), row of each token for each rank (-1: none)
