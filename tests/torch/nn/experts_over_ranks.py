@@ -573,3 +573,4 @@ REFUSED = [
         r".*capacity: a layer that trains has none.*\n.*with a group, a layer trains in fp8b128, with",
     ),
 ]
+    (one_seed_makes_different_experts, ()),

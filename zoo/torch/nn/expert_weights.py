@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 
 from zoo.errors import ArgumentError
+from zoo.torch.nn.by_devices import is_spread
 from zoo.torch.nn.experts_parallel import Ranks
 from zoo.torch.nn.experts_serving import RECIPES, Matrices, laid_bias, paired
 from zoo.torch.nn.formats import format_of
@@ -21,10 +22,17 @@ class ExpertWeights(Layer):
     ranks: Ranks | None = None  # over which experts are spread
 
     def __init__(
-        self, shape: tuple[int, int, int], bias: bool, format: str, gates: str | None, device: Any = None, dtype: torch.dtype | None = None
+        self,
+        shape: tuple[int, int, int],
+        bias: bool,
+        format: str,
+        gates: str | None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        ranks: Ranks | None = None,
     ):
         super().__init__()
-        self.gates = gates
+        self.gates, self.ranks = gates, ranks
         self.weight = torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.register_parameter("bias", torch.nn.Parameter(torch.empty(shape[:2], device=device, dtype=dtype)) if bias else None)
         self.reset_parameters()
@@ -36,11 +44,17 @@ class ExpertWeights(Layer):
         super().__setattr__(name, value)
 
     def reset_parameters(self) -> None:
-        """As torch.nn.Linear does for each expert."""
+        """As torch.nn.Linear does for each expert. Ranks with one seed draw different experts."""
         bound = 1 / math.sqrt(self.weight.shape[-1]) if self.weight is not None and self.weight.shape[-1] else 0.0
         for one in (self.weight, self.bias):
             if one is not None:
-                torch.nn.init.uniform_(one, -bound, bound)
+                torch.nn.init.uniform_(one, -bound, bound, generator=self._random(one))
+
+    def _random(self, parameter: torch.Tensor) -> torch.Generator | None:
+        if self.ranks is None or parameter.is_meta or is_spread(parameter):
+            return None
+        seed = int(torch.randint(2**62, (), device="cpu"))
+        return torch.Generator(parameter.device).manual_seed(seed + self.ranks.rank)
 
     def begin(self, weight: torch.Tensor | None, bias: torch.Tensor | None) -> None:
         """Sets the parameters of a layer that was made without memory."""

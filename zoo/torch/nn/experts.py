@@ -84,10 +84,9 @@ class Experts(torch.nn.Module):
         self.experts, self.hidden, self.intermediate, self.format = experts, hidden, intermediate, format
         self.activation, self.limit, self.gates = activation, limit, gates
         self.first, self.total, self.check_ids = first, total, check_ids
-        made = {"bias": bias, "format": format, "device": device, "dtype": dtype}
+        made = {"bias": bias, "format": format, "device": device, "dtype": dtype, "ranks": self.ranks}
         self.gate_up = ExpertWeights((experts, 2 * intermediate, hidden), gates=gates, **made)
         self.down = ExpertWeights((experts, hidden, intermediate), gates=None, **made)
-        self.gate_up.ranks = self.down.ranks = self.ranks
         self.shared = shared
         if format not in TRAINING:
             self.freeze()
