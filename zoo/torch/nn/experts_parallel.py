@@ -85,7 +85,20 @@ class Ranks:
         self.number = _LAYERS[group] = _LAYERS.get(group, 0) + 1
 
     def __deepcopy__(self, memo: Any) -> Ranks:
-        return self  # the copy of a layer exchanges with its copies on other ranks
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "parts" or (name in ("capacity", "multiprocessors") and value is not None):
+            value = whole(value, f"Experts: {name}", 1)
+        super().__setattr__(name, value)
+
+        """The copy of a layer exchanges with its copies on other ranks. It has its own settings."""
+        found: Ranks = memo.setdefault(id(self), object.__new__(Ranks))
+        found.__dict__.update(self.__dict__)
+        return found
+
+    def __reduce__(self) -> Any:
+        raise ArgumentError(
+            "Experts: group: a file cannot hold a process group; save state_dict() of each rank, or zoo.torch.nn.SpreadState of the model"
+        )
 
     def _same(self, name: str, of_ranks: list[Any], remedy: str) -> None:
         """All ranks see what differs, so all of them refuse it."""
@@ -158,11 +171,6 @@ def of_ranks(
         raise ArgumentError("Experts: group: nvfp4 has one scale for the tokens of all ranks; choose another format")
     if not isinstance(group, distributed.ProcessGroup) and group != distributed.GroupMember.NON_GROUP_MEMBER:
         raise ArgumentError(f"Experts: group: expected a process group, got {shown(group)}; of a DeviceMesh pass mesh.get_group()")
-    parts = whole(parts, "Experts: parts", 1)
-    capacity, multiprocessors = (
-        None if one is None else whole(one, f"Experts: {name}", 1)
-        for name, one in (("capacity", capacity), ("multiprocessors", multiprocessors))
-    )
     ranks = Ranks(group, experts, f"{layer}, parts {parts}, capacity {capacity}", parts, capacity, multiprocessors)
     if (first, total) not in ((0, None), (ranks.first, ranks.total)):
         raise ArgumentError(
