@@ -224,7 +224,14 @@ class Experts(torch.nn.Module):
     def _over_ranks(
         self, ranks: Ranks, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, shared: Any, simple: bool
     ) -> torch.Tensor:
+        if x.is_meta:
+            raise ArgumentError("Experts: with a group, a call needs numbers, and x is on meta; leave out group= to learn shapes")
         if self.frozen and not self.in_bf16:
+            if weights.requires_grad and torch.is_grad_enabled():
+                raise ArgumentError(
+                    "Experts: with a group, a frozen layer gives routing weights no gradient; call the layer under torch.no_grad(), or "
+                    "pass weights.detach()"
+                )
             return served(ranks, self.format, x, ids, weights, shared, self._multiplied)
         if self.format != "fp8b128" or self.in_bf16:
             raise ArgumentError(
