@@ -87,6 +87,8 @@ def main():
     distributed.init_process_group("nccl" if GPU else "gloo")
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     here = EXPERTS // ranks
+    if EXPERTS % ranks:
+        raise SystemExit(f"{ranks} ranks do not divide {EXPERTS} experts: start another number of processes")
     torch.manual_seed(rank)
     both = torch.randn(here, 2 * GATES, K, device=device) / K**0.5, torch.randn(here, K, GATES, device=device) / GATES**0.5
     if rank == 0:
