@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import os
+import pickle
 import signal
 import time
 from dataclasses import replace
@@ -67,9 +68,9 @@ def layers(rank: int, size: int, p: Problem, format: str, frozen: bool, **option
         whole = [quantize(one, "nvfp4", layout="plain") for one in both]
         parts = [one._with(elements=one.elements[here], scales=one.scales[here]) for one in whole]
         return Experts.from_quantized(*whole, format), Experts.from_quantized(*parts, format, **options)
-    shared = options.pop("shared", None)
-    one = Experts.from_float(*(one.clone() for one in both), format, frozen, shared=copy.deepcopy(shared))
-    return one, Experts.from_float(*(one[here].clone() for one in both), format, frozen, shared=shared, **options)
+    shared, model = options.pop("shared", None), {"activation": p.activation, "limit": p.limit}
+    one = Experts.from_float(*(one.clone() for one in both), format, frozen, shared=copy.deepcopy(shared), **model)
+    return one, Experts.from_float(*(one[here].clone() for one in both), format, frozen, shared=shared, **model, **options)
 
 
 def mine(rank: int, counts: list[int]) -> slice:
@@ -98,14 +99,17 @@ def serves_as_one_process(rank: int, size: int, format: str, how: str, parts: st
         assert y.dtype == dtype and torch.equal(y, wanted[here].to(dtype))
 
 
-def trains_as_one_process(rank: int, size: int, how: str, parts: str = "1") -> None:
-    """One process takes the experts of each rank in turn, and the parts as micro-batches: blocks of weights' gradients have the rows of a part."""
+def trains_as_one_process(rank: int, size: int, how: str, parts: str = "1", activation: str = "silu") -> None:
+    """One process takes the experts of each rank in turn, and the parts as micro-batches: blocks of weights' gradients have the rows of a part.
+    It gets the gradient of y in FP8, as it travels."""
     p, counts = divided(how, size)
+    p = replace(p, activation=activation, limit=None if activation == "silu" else 7.0)
     torch.manual_seed(1)
     shared = torch.nn.Linear(K, K, dtype=torch.bfloat16, device=p.x.device)
     one, many = layers(rank, size, p, "fp8b128", False, shared=shared, parts=int(parts))
     here, grads, every = mine(rank, counts), gradient(p), torch.arange(len(p.x), device=p.x.device)
     of_ranks = [every[mine(other, counts)].tensor_split(int(parts)) for other in range(size)]
+    travels = quantize(grads, "fp8b128", **FORMATS["fp8b128"].options).dequantize() if len(grads) else grads
     micro_batches = range(2 if how == "unequal" else 1)
     x, weights = p.x[here].clone().requires_grad_(), p.weights[here].clone().requires_grad_()
     for _ in micro_batches:
@@ -121,7 +125,7 @@ def trains_as_one_process(rank: int, size: int, how: str, parts: str = "1") -> N
             for _ in micro_batches:
                 x, weights = p.x[batch].requires_grad_(), p.weights[batch].requires_grad_()
                 y = one(x, ids[batch], weights)
-                y.backward(grads[batch])
+                y.backward(travels[batch])
             sums, of_x, of_weights = [*sums, y.detach()], [*of_x, x.grad], [*of_weights, weights.grad]
         x = p.x[batch].requires_grad_()
         residual = shared(x)
@@ -255,7 +259,7 @@ def gradients_are_those_of_float64(rank: int, size: int, parts: str = "1", activ
     if activation == "gpt_oss":
         biases = {f"{name}_bias": getattr(p, name)[:, :, 0].clone() for name in ("gate", "up", "down")}
         p = replace(p, activation=activation, limit=7.0, **biases)
-        options = {"activation": activation, "limit": 7.0, **{name: one[experts] for name, one in p.biases("halves").items()}}
+        options = {name: one[experts] for name, one in p.biases("halves").items()}
     _, many = layers(rank, size, p, "fp8b128", False, parts=int(parts), **options)
     x, weights = p.x[here].clone().requires_grad_(), p.weights[here].clone().requires_grad_()
     y = many(x, p.ids[here], weights)
@@ -333,7 +337,19 @@ def a_copy_works(rank: int, size: int) -> None:
     p, _ = divided("even", size)
     _, many = layers(rank, size, p, "fp8_mxfp4", True)
     with torch.no_grad():
-        assert torch.equal(copy.deepcopy(many)(p.x, p.ids, p.weights), many(p.x, p.ids, p.weights))
+        copied = copy.deepcopy(many)
+        assert torch.equal(copied(p.x, p.ids, p.weights), many(p.x, p.ids, p.weights))
+    copied.ranks.capacity = 4
+    assert many.ranks.capacity is None and copied.down.ranks is copied.ranks
+
+
+def one_seed_makes_different_experts(rank: int, size: int) -> None:
+    torch.manual_seed(3)
+    weights, drawn = Experts(2, K, 128, group=distributed.group.WORLD).down.weight.detach(), torch.rand(1)
+    every = [None] * size
+    distributed.all_gather_object(every, (weights, drawn))
+    assert len({tuple(expert.flatten()[:4].tolist()) for one, _ in every for expert in one}) == 2 * size
+    assert all(torch.equal(one, drawn) for _, one in every)  # what follows is drawn alike
 
 
 def is_compiled_around_the_exchange(rank: int, size: int) -> None:
@@ -408,6 +424,18 @@ def wrong_options(rank: int, size: int) -> str:
         try:
             layer = Experts(2, K, 128, **{"group": distributed.group.WORLD, **options})
             layer(torch.zeros(3, K), torch.zeros(3, 2).int(), torch.zeros(3, 2))
+        except Exception as error:
+            words.append(str(error))
+    x, ids, weights = torch.zeros(3, K), torch.zeros(3, 2).int(), torch.zeros(3, 2)
+    frozen = Experts(2, K, 128, format="fp8_mxfp4", group=distributed.group.WORLD)
+    for call in (
+        lambda: setattr(frozen.ranks, "capacity", 2.5),
+        lambda: pickle.dumps(frozen),
+        lambda: frozen(x.to("meta"), ids.to("meta"), weights.to("meta")),
+        lambda: frozen(x, ids, weights.requires_grad_()),
+    ):
+        try:
+            call()
         except Exception as error:
             words.append(str(error))
     return "\n".join(words)
@@ -535,6 +563,7 @@ EQUAL = [
     *TRAINED,
     *IN_PARTS,
     (trains_as_one_process, ("unequal", "2")),
+    (trains_as_one_process, ("unequal", "1", "gpt_oss")),
     *((serves_with_a_capacity, ("fp8_mxfp4", how, "48")) for how in ROUTINGS),
     *OVER_CAPACITY,
     (gradients_are_those_of_float64, ()),
@@ -549,6 +578,7 @@ EQUAL = [
     (sends_a_token_once_to_a_rank, ()),
     (torch_has_its_layer_over_ranks, ()),
     (a_copy_works, ()),
+    (one_seed_makes_different_experts, ()),
     (wrappers_lose_no_experts_of_a_checkpoint, ()),
 ]
 EQUAL_ON_FOUR = [
@@ -570,7 +600,7 @@ REFUSED = [
         (),
         r"nvfp4 has one scale.*\n.*parts: expected a whole .*, got 0\n.*parts: .* got True\n.*capacity: .* got 1\.5\n"
         r".*group: expected a process group, got 'world'.*\n.*belong to group=.*\n.*got first=1, total=None; leave both out.*\n"
-        r".*capacity: a layer that trains has none.*\n.*with a group, a layer trains in fp8b128, with",
+        r".*capacity: a layer that trains has none.*\n.*with a group, a layer trains in fp8b128, with.*\n"
+        r".*capacity: .* got 2\.5\n.*cannot hold a process group; save .*\n.*x is on meta.*\n.*routing weights no gradient.*no_grad",
     ),
 ]
-    (one_seed_makes_different_experts, ()),

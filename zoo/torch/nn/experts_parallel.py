@@ -5,6 +5,7 @@
     home    y <--add-- sums in bf16 <--all_to_all-- owner
 
     backward: dy goes to the owners in FP8, as tokens did. Gradients of rows in bf16 and of routing weights come home, as sums did.
+    So gradients have the bits of one process whose dy is rounded to FP8 by rows. What `fused` computes loses nothing: it rounds dy so anyway.
 
 A token goes once to each rank that owns experts of it. The sum of a rank is rounded to bf16, so y is rounded once more than in one process.
 An owner has the rows of all ranks in the order of ranks. So each sum has the bits that one process computes with the experts of that rank.
@@ -84,12 +85,12 @@ class Ranks:
         self._same("layer", [one["layer"] for one in every], "build one layer on all ranks")
         self.number = _LAYERS[group] = _LAYERS.get(group, 0) + 1
 
-    def __deepcopy__(self, memo: Any) -> Ranks:
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "parts" or (name in ("capacity", "multiprocessors") and value is not None):
             value = whole(value, f"Experts: {name}", 1)
         super().__setattr__(name, value)
 
+    def __deepcopy__(self, memo: Any) -> Ranks:
         """The copy of a layer exchanges with its copies on other ranks. It has its own settings."""
         found: Ranks = memo.setdefault(id(self), object.__new__(Ranks))
         found.__dict__.update(self.__dict__)
