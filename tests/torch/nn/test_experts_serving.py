@@ -263,6 +263,10 @@ def three(**others):
     return {"x": torch.zeros(3, 128), "ids": torch.zeros(3, 2).int(), "weights": torch.zeros(3, 2), **others}.values()
 
 
+def with_biases(of_gates, of_down):
+    return Experts.from_float(torch.zeros(4, 128, 128), torch.zeros(4, 128, 64), gate_up_bias=of_gates, down_bias=of_down)
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
@@ -289,6 +293,8 @@ def three(**others):
         ),
         (lambda: Experts.from_float(torch.zeros(4, 128, 128), torch.zeros(4, 64, 128)), r"expected gate_up \(E, 2 I, K\)"),
         (lambda: Experts.from_float(torch.zeros(4, 128, 128), torch.zeros(4, 128, 64), down_bias=torch.zeros(4, 128)), "both biases"),
+        (lambda: with_biases(torch.zeros(5, 128), torch.zeros(4, 128)), r"gate_up_bias: expected numbers \(4, 128\), got \(5, 128\) in "),
+        (lambda: with_biases(torch.zeros(4, 128), torch.zeros(4, 1)), r"down_bias: expected numbers \(4, 128\), got \(4, 1\) in "),
         (lambda: Experts(2, 128, 64)(torch.zeros(3, 64), torch.zeros(3, 2).int(), torch.zeros(3, 2)), r"x: expected \(\.\.\., 128\)"),
         (lambda: Experts(2, 128, 64)(torch.zeros(3, 128), torch.zeros(2, 2).int(), torch.zeros(2, 2)), r"ids: expected \(3, top_k\)"),
         (lambda: Experts(2, 128, 64)(torch.zeros(3, 128), torch.zeros(3, 2), torch.zeros(3, 2)), "int32 or int64"),

@@ -59,7 +59,11 @@ class ExpertWeights(Layer):
     def begin(self, weight: torch.Tensor | None, bias: torch.Tensor | None) -> None:
         """Sets the parameters of a layer that was made without memory."""
         if bias is not None:
-            self.bias = torch.nn.Parameter(bias.detach())
+            assert self.bias is not None
+            if bias.shape != self.bias.shape or not bias.is_floating_point():
+                name, wanted, got = "down" if self.gates is None else "gate_up", tuple(self.bias.shape), tuple(bias.shape)
+                raise ArgumentError(f"Experts: {name}_bias: expected numbers {wanted}, got {got} in {bias.dtype}")
+            self.bias = torch.nn.Parameter(bias.detach().contiguous())
         if weight is not None:
             self.weight = torch.nn.Parameter(weight.detach())
 
