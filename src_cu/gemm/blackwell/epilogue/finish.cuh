@@ -6,6 +6,7 @@
 
 #include "common/global_memory.cuh"
 #include "common/half.cuh"
+#include "common/sector_store.cuh"
 
 namespace zoo {
 
@@ -138,21 +139,17 @@ struct Finish {
         if (c.first != nullptr) c.add_to(sums, row * c_stride + column, c_stride, count);
     }
 
-    // Stores 16 bytes at a time. `count` is a multiple of 8.
+    // Stores the first `count` of neighbouring columns of a row. `count` is a multiple of 8.
     template <int COUNT>
     __device__ __forceinline__ void store_columns(const float (&values)[COUNT], int row, int column, int count) const {
         const int64_t at = row * d_stride + column;
         if (dtype == OutputType::f32) {
-#pragma unroll
-            for (int i = 0; i < COUNT; i += 4)
-                if (i < count) store_16_bytes(d + (at + i) * 4, reinterpret_cast<const uint32_t*>(&values[i]));
+            store_sectors(d + at * 4, reinterpret_cast<const uint32_t (&)[COUNT]>(values), count * 4);
         } else {
+            uint32_t words[COUNT / 2];
 #pragma unroll
-            for (int i = 0; i < COUNT; i += 8) {
-                const uint32_t words[4] = {to_16_bits(values[i], values[i + 1]), to_16_bits(values[i + 2], values[i + 3]),
-                                           to_16_bits(values[i + 4], values[i + 5]), to_16_bits(values[i + 6], values[i + 7])};
-                if (i < count) store_16_bytes(d + (at + i) * 2, words);
-            }
+            for (int i = 0; i < COUNT; i += 2) words[i / 2] = to_16_bits(values[i], values[i + 1]);
+            store_sectors(d + at * 2, words, count * 2);
         }
     }
 

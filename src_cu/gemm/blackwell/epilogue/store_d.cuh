@@ -32,9 +32,10 @@ template <class Tile>
 __device__ __forceinline__ void store_zeros(const Finish& finish, const TileWork& work, int lane) {
     static_assert(!Tile::SWAPPED);
     if (lane >= work.rows) return;
-    const float zeros[8] = {};
+    const float zeros[SEGMENT] = {};
 #pragma unroll 1
-    for (int i = 0; i < work.columns; i += 8) finish.store_columns(zeros, work.row + lane, work.column + i, 8);
+    for (int i = 0; i < work.columns; i += SEGMENT)
+        finish.store_columns(zeros, work.row + lane, work.column + i, work.columns - i);
 }
 
 // The epilogue of a tile whose K is not split.
