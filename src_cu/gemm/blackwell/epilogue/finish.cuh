@@ -86,6 +86,9 @@ struct Finish {
         int row;
         float alpha, scale;
     };
+    __device__ __forceinline__ Row row_of(int row, int group, bool exists) const {
+        return {row, alpha_of(group), exists ? scale_of(row) : 1};
+    }
     __device__ __forceinline__ float alpha_of(int group) const { return alpha == nullptr ? 1 : alpha[group * alpha_stride]; }
     __device__ __forceinline__ float scale_of(int row) const { return row_scale == nullptr ? 1 : row_scale[row]; }
 
@@ -111,15 +114,16 @@ struct Finish {
         return sum;
     }
 
-    // The first `count` of neighbouring columns of a row. The loop's first pass applies alpha and bias, the second row_scale and c: both passes
-    // are one piece of code.
+    // The first `count` of neighbouring columns of a row. The loop's first pass adds the bias, the second c: both are one piece of code.
     template <int COUNT>
     __device__ __forceinline__ void finish_columns(float (&sums)[COUNT], const Row& row, int group, int column, int count) const {
+        if (alpha != nullptr) multiply_all(sums, row.alpha);
+        if (bias.first == nullptr && row_scale == nullptr && c.first == nullptr) return;
 #pragma unroll 1
         for (int last = 0; last < 2; last++) {
-            if (last ? row_scale != nullptr : alpha != nullptr) multiply_all(sums, last ? row.scale : row.alpha);
             const Addend added{last ? c.first : bias.first, last ? c.is_bf16 : bias.is_bf16};
             if (added.first != nullptr) added.add_to(sums, (last ? row.row * c_stride : group * bias_stride) + column, 1, count);
+            if (!last) multiply_all(sums, row.scale);
         }
     }
 
