@@ -117,7 +117,7 @@ struct Finish {
     // The first `count` of neighbouring columns of a row. The loop's first pass adds the bias, the second c: both are one piece of code.
     template <int COUNT>
     __device__ __forceinline__ void finish_columns(float (&sums)[COUNT], const Row& row, int group, int column, int count) const {
-        if (alpha != nullptr) multiply_all(sums, row.alpha);
+        multiply_all(sums, row.alpha);  // 1 if there is no alpha
         if (bias.first == nullptr && row_scale == nullptr && c.first == nullptr) return;
 #pragma unroll 1
         for (int last = 0; last < 2; last++) {
