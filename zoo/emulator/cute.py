@@ -1,7 +1,7 @@
 """Kernels of CuTe DSL: its compiler makes PTX and a host function without a GPU; the host function runs here, over an emulated device.
 
-    cute.compile --> PTX of the kernels --> Module
-                 --> host function --> machine code, which calls the functions of _Cuda where it would call the CUDA runtime
+cute.compile --> PTX of the kernels --> Module
+             --> host function --> machine code, which calls the functions of _Cuda where it would call the CUDA runtime
 """
 
 import ctypes
@@ -19,6 +19,7 @@ from .device import Device, Module
 from .errors import EmulatorError, LaunchError
 from .hardware_map import decoded
 from .program import chips
+from .user_code import attribute_of
 
 _ALIGNMENT = 16  # bytes that kernels may assume of arrays
 _KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLPack's codes
@@ -52,6 +53,13 @@ class _Array:
         code = _OTHERS[dtype.name] if dtype.name in _OTHERS else _KINDS[dtype.kind]
         strides = tuple(stride // size for stride in self._array.strides)
         return make_capsule(self, self._address, (code, 8 * size, 1), self._array.shape, strides, 0)
+
+
+def host_of(name: str, arguments: Sequence[Argument], arch: str) -> "Host":
+    """The compiled host function that `module:function` names: a function of cute.jit, or an object whose __call__ is one."""
+    import cutlass  # noqa: F401  # whoever lacks it learns that first
+
+    return Host(attribute_of(name), arguments, arch)
 
 
 class Host:
