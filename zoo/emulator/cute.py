@@ -66,7 +66,7 @@ class Host:
     """A compiled host function with its kernels."""
 
     def __init__(self, function: Any, arguments: Sequence[Argument], arch: str):
-        import cutlass.cute as cute
+        from cutlass import cute
         from cutlass._mlir.execution_engine import ExecutionEngine
 
         given = {argument.name: argument for argument in arguments}
@@ -110,15 +110,19 @@ class Host:
 
     def _values(self, addresses):
         """What the function is called with. Its arrays are at `addresses`; those of a compilation may be anywhere."""
-        from cutlass.cute.runtime import from_dlpack
+        from cutlass import cute
+        from cutlass.cute.runtime import from_dlpack, make_ptr
 
         values = {}
         for argument in self._arguments:
+            parameter = self._parameters[argument.name]
             if argument.array is None:
-                values[argument.name] = _scalar(argument.value, self._parameters[argument.name])
-            else:
-                array = _Array(argument.array, addresses.get(argument.name, _ALIGNMENT))
-                values[argument.name] = from_dlpack(array, assumed_align=_ALIGNMENT)
+                values[argument.name] = _scalar(argument.value, parameter)
+                continue
+            address = addresses.get(argument.name, _ALIGNMENT)
+            values[argument.name] = tensor = from_dlpack(_Array(argument.array, address), assumed_align=_ALIGNMENT)
+            if parameter.annotation in (cute.Pointer, cute.Pointer | None):
+                values[argument.name] = make_ptr(tensor.element_type, address, cute.AddressSpace.gmem, assumed_align=_ALIGNMENT)
         return values
 
 

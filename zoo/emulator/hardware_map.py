@@ -17,7 +17,19 @@ import struct
 
 from zoo.contract.tensor_map import TensorMap
 
-_TYPES = {0: "u8", 1: "u16", 2: "u32", 4: "u64", 6: "f16", 7: "f32", 9: "f64", 10: "bf16", 11: "u4_align8", 12: "u4_align16", 13: "u6_align16"}
+_TYPES = {
+    0: "u8",
+    1: "u16",
+    2: "u32",
+    4: "u64",
+    6: "f16",
+    7: "f32",
+    9: "f64",
+    10: "bf16",
+    11: "u4_align8",
+    12: "u4_align16",
+    13: "u6_align16",
+}
 _SWIZZLES = {(0, 0): "none", (1, 0): "32B", (2, 0): "64B", (3, 0): "128B", (3, 1): "128B_atom_32B"}
 _FORM = 2
 
