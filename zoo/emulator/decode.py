@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from . import definedness, doubts, guards, pending_registers
+from . import definedness, doubts, guards, pending_registers, products
 from .errors import EmulatorError, UnsupportedInstruction
 from .findings import Finding
 from .instructions import load_tables, lookup
@@ -177,6 +177,7 @@ class Instruction:
         self.narrow = {}  # register number -> how many of its low bytes are read, where that is not all
         self.doubtful = False  # run() may leave lanes of its destinations undefined: those in warp.state["undefined lanes"]
         self.unanswered = False  # its destinations are the coordinates of a cluster that an answer may not have taken
+        self.product = None  # of an mma.sync that may wait for others, see products.py
         self.aligned = False
         self.control = False  # may return a jump
         self.guard = None
@@ -185,7 +186,7 @@ class Instruction:
     def forget_operands(self):
         """What only decoding looks at goes, which is most of what an instruction holds."""
         self.operands = self.modifiers = self.conditional_reads = self.unit_copies = None
-        self.passes = self.passed = self.narrow = None
+        self.passes = self.passed = self.narrow = self.product = None
 
     # ---- modifiers
     def flag(self, name):
@@ -602,13 +603,17 @@ class Program:
             return following
         return found + following if ins.guard is not None else found
 
-    def _basic_blocks(self):
-        """pc -> number of its basic block."""
+    def block_starts(self):
         starts = {self.start[function] for function in self.functions}
         for pc in range(self.length):
             following = self.successors(pc)
             if following != [pc + 1]:
                 starts.update((pc + 1, *following))
+        return starts
+
+    def _basic_blocks(self):
+        """pc -> number of its basic block."""
+        starts = self.block_starts()
         blocks, number = [], -1
         for pc in range(self.length):
             number += pc in starts
@@ -618,7 +623,7 @@ class Program:
     # ---- what surrounds the semantic functions: register checks, guards, alignment
     def _wrap(self):
         self._following = None
-        self.code = definedness.all_checked(self, self.code)
+        self.code = definedness.all_checked(self, products.grouped(self, self.code))
         asynchronous = pending_registers.asynchronous_registers(self)
         of_wgmma, loaded = pending_registers.of_wgmma(self), pending_registers.loaded_registers(self)
         for pc, ins in enumerate(self.instructions):

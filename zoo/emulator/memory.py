@@ -218,9 +218,9 @@ class SharedMemory:
         if self.barriers:
             self._report_barrier_overlap(ins, warp, lanes, offsets, size)
         if size <= 8:
-            self.valids[size][index] = _WORD_VALID[size]
+            self.valids[size][index] = WORD_VALID[size]
         else:
-            self.valids[size][index] = _WORD_VALID[8]
+            self.valids[size][index] = WORD_VALID[8]
         words = index if size >= 4 else offsets >> 2
         clocks = warp.clocks[0]
         if ordered:
@@ -259,13 +259,13 @@ class SharedMemory:
 
     def unsettled_write(self, warp, offsets, size):
         """Marks words as written at no time yet: no barrier and no fence covers that. Returns what says when it was: settle(tick)."""
-        words = (offsets[:, None] + np.arange(0, size, 4)).reshape(-1) >> 2
+        epochs, places = self.epoch_views[size], offsets // size
         never = np.uint32(_NEVER << WARP_BITS | warp.number)
-        self.epochs[words] = never
+        epochs[places] = never
 
         def settle(tick):
-            mine = words[self.epochs[words] == never]
-            self.epochs[mine] = tick << WARP_BITS | warp.number
+            now = epochs[places]
+            epochs[places] = np.where(now == never, np.uint32(tick << WARP_BITS | warp.number), now)
 
         return settle
 
@@ -540,7 +540,7 @@ class SharedMemory:
 
 
 _ALL_VALID = {size: b"\1" * (size * 1024) for size in _SIZES}
-_WORD_VALID = {size: _ones(size, 1) for size in (1, 2, 4, 8)}
+WORD_VALID = {size: _ones(size, 1) for size in (1, 2, 4, 8)}
 STATE_READABLE = {size: _ones(min(size, 8), ALLOCATED | WRITTEN) for size in _SIZES}
 STATE_ALLOCATED = {size: _ones(min(size, 8), ALLOCATED) for size in _SIZES}
 
@@ -809,7 +809,7 @@ def write_local(ins, warp, lanes, addresses, size, values):
         return
     local = warp.local
     local.views[size][index] = values
-    local.valids[size][index] = _WORD_VALID[min(size, 8)]
+    local.valids[size][index] = WORD_VALID[min(size, 8)]
     warp.machine.traffic["local written"] += size * len(addresses)
 
 
