@@ -214,10 +214,8 @@ def hw_sum(
         if _keeps_every_bit(addend, highest, _of_pairs(left_lowest.min(axis=-1), right_lowest.min(axis=-1)), rule.fraction_bits):
             codes = _round_result(left @ right.swapaxes(-1, -2) + addend, rule.result)
             return codes if special is None else _insert_specials(codes, special, rule.result)
-    columns_of_left, exponents_of_left = (numpy.ascontiguousarray(numpy.moveaxis(one, -1, 0))[..., None] for one in (left, left_exponents))
-    columns_of_right, exponents_of_right = (
-        numpy.ascontiguousarray(numpy.moveaxis(one, -1, 0))[..., None, :] for one in (right, right_exponents)
-    )
+    columns_of_left, exponents_of_left = _by_depth(left)[..., None], _by_depth(left_exponents)[..., None]
+    columns_of_right, exponents_of_right = _by_depth(right)[..., None, :], _by_depth(right_exponents)[..., None, :]
     together = depth if addend.size * depth <= _TERMS_AT_ONCE else 1
     parts = [slice(k, k + together) for k in range(0, depth, together)]
     exponents = numpy.empty((together, *addend.shape), numpy.int16)
@@ -237,6 +235,11 @@ def hw_sum(
     # |total| < 2^(fraction_bits + 2) * (K + 1) < 2^53: integers were added, exactly.
     codes = _round_result(total * numpy.ldexp(1.0, top.astype(numpy.int32) - rule.fraction_bits), rule.result)
     return codes if special is None else _insert_specials(codes, special, rule.result)
+
+
+def _by_depth(matrix: numpy.ndarray) -> numpy.ndarray:
+    """The columns of a matrix, or of each in a stack."""
+    return numpy.ascontiguousarray(matrix.transpose(matrix.ndim - 1, *range(matrix.ndim - 1)))
 
 
 def _of_pairs(rows: numpy.ndarray, columns: numpy.ndarray) -> numpy.ndarray:

@@ -42,6 +42,8 @@ def grouped(program, code):
         if product:
             group.append(ins)
             given |= ins.writes
+        elif ins.mnemonic == "call":  # the called function has groups of its own
+            close()
     close()
     return code
 
