@@ -59,6 +59,12 @@ def test_a_later_load_of_the_same_bytes_is_judged_by_its_own_use():
     assert [(finding.severity, finding.text.split()[1]) for finding in report.findings] == [("note", "%r2,"), ("error", "%r3,")]
 
 
+def test_the_use_of_a_register_is_the_use_of_all_that_its_lanes_loaded():
+    loads = "setp.lt.u32 %p1, %r0, 16; mov.u32 %r1, tile;\n@%p1 ld.shared.u32 %r2, [%r1];\n@!%p1 ld.shared.u32 %r2, [%r1+4];\n"
+    for use in (STORE.format("%r2"), "add.u32 %r3, %r2, %r0;" + STORE.format("%r3")):
+        assert [finding.severity for finding in run(loads + use).findings] == ["error", "error"]
+
+
 EXCHANGE = """
     mov.u32 %r1, tile; shl.b32 %r2, %r0, 2; add.u32 %r2, %r1, %r2; st.shared.u32 [%r2], %r0;
     xor.b32 %r3, %r0, 32; shl.b32 %r3, %r3, 2; add.u32 %r3, %r1, %r3; ld.shared.u32 %r4, [%r3];

@@ -5,7 +5,7 @@ definedness.py says. From the first such load of a launch on, all instructions r
 """
 
 from . import definedness
-from .pending_registers import defined, exchanged, move, moves_of
+from .pending_registers import add, defined, exchanged, move, moves_of
 
 LOADS = ("ld", "ldmatrix")
 
@@ -20,7 +20,7 @@ def report(ins, warp, lanes, severity, *finding, **more):
     if not machine.follows_doubts:
         machine.follow_doubts()
     for number in ins.writes:
-        warp.doubtful_registers[number] = (lanes | warp.doubtful_registers.get(number, (0,))[0], found)
+        add(warp.doubtful_registers, number, lanes, (found,))
 
 
 def guarded(ins, run):
@@ -41,7 +41,8 @@ def _use(doubtful, lanes, numbers):
     for number in numbers:
         found = doubtful.get(number)
         if found is not None and found[0] & lanes:
-            found[1].severity = "error"
+            for finding in found[1]:
+                finding.severity = "error"
             del doubtful[number]
 
 

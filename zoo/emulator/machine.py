@@ -164,7 +164,7 @@ class Warp:
         self.clocks = vector_clocks.fresh(cta.cluster.columns, self.number)
         self.pending_registers, self.locked_registers = {}, {}
         self.products = []  # that wait, see products.py
-        self.doubtful_registers = {}  # see doubts.py: register -> (lanes, finding)
+        self.doubtful_registers = {}  # see doubts.py: register -> (lanes, findings)
         self.undefined_registers = {}  # loaded from tensor memory that nobody wrote: register -> (lanes, instruction)
         self.loose = []  # writes to shared memory that other lanes of the warp may not know of, see lane_order.py
         self.released = 0  # its tick at its last release

@@ -81,6 +81,16 @@ def defined(undefined, lanes, writes):
                 del undefined[number]
 
 
+def add(undefined, number, lanes, why):
+    """These lanes of a register are undefined, too. why: a text, or findings of which all are kept."""
+    before = undefined.get(number)
+    if before is not None:
+        lanes |= before[0]
+        if isinstance(why, tuple):
+            why = (*before[1], *(one for one in why if one not in before[1]))
+    undefined[number] = (lanes, why)
+
+
 def move(ins, warp, undefined, lanes, moves, deciding):
     """moves: (destination, sources) each; deciding: registers that all destinations depend on."""
     chosen = ()
@@ -95,8 +105,7 @@ def move(ins, warp, undefined, lanes, moves, deciding):
     for destination, sources in moved:
         for found, taken in sources:
             if found is not None and found[0] & lanes & taken:
-                before = undefined.get(destination, (0, None))[0]
-                undefined[destination] = (before | found[0] & lanes & taken, found[1])
+                add(undefined, destination, found[0] & lanes & taken, found[1])
 
 
 def moves_of(ins, passed):
