@@ -448,8 +448,8 @@ class Program:
         self.code = []
         for function in self.functions:
             self._decode(function)
-        self._wrap()
         self.blocks = self._basic_blocks()
+        self._wrap()
         for ins in self.instructions:
             ins.forget_operands()
 
@@ -603,17 +603,13 @@ class Program:
             return following
         return found + following if ins.guard is not None else found
 
-    def block_starts(self):
+    def _basic_blocks(self):
+        """pc -> number of its basic block."""
         starts = {self.start[function] for function in self.functions}
         for pc in range(self.length):
             following = self.successors(pc)
             if following != [pc + 1]:
                 starts.update((pc + 1, *following))
-        return starts
-
-    def _basic_blocks(self):
-        """pc -> number of its basic block."""
-        starts = self.block_starts()
         blocks, number = [], -1
         for pc in range(self.length):
             number += pc in starts

@@ -25,7 +25,6 @@ class Product(NamedTuple):
 def grouped(program, code):
     """`code`, with products that wait for the last of their group."""
     code, group, given = list(code), [], set()
-    starts = set(program.block_starts())
 
     def close():
         if len(group) > 1:
@@ -36,14 +35,14 @@ def grouped(program, code):
 
     for ins in program.instructions:
         product = ins.product if ins.guard is None else None
-        touched = given & (ins.reads | ins.writes | ins.conditional_reads)
-        if ins.pc in starts or touched or len(group) == _MOST or (product and group and product.kind != group[0].product.kind):
-            close()
+        if group:
+            touched = given & (ins.reads | ins.writes | ins.conditional_reads)
+            left = program.blocks[ins.pc] != program.blocks[group[0].pc] or ins.mnemonic == "call"  # whose function has groups of its own
+            if touched or left or len(group) == _MOST or (product and product.kind != group[0].product.kind):
+                close()
         if product:
             group.append(ins)
             given |= ins.writes
-        elif ins.mnemonic == "call":  # the called function has groups of its own
-            close()
     close()
     return code
 
