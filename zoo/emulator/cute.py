@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from zoo.contract.tensor_map import BYTES
-from zoo.runtime.dlpack import make_capsule
 
 from .arguments import Argument
 from .device import Device, Module
@@ -22,8 +21,9 @@ from .program import chips
 from .user_code import attribute_of
 
 _ALIGNMENT = 16  # bytes that kernels may assume of arrays
-_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLPack's codes
-_OTHERS = {"bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12, "float8_e8m0fnu": 14}
+_NAMES = {  # of dtypes whose name CuTe does not just capitalise
+    "bfloat16": "BFloat16", "bool": "Boolean", "float8_e4m3fn": "Float8E4M3FN", "float8_e5m2": "Float8E5M2", "float8_e8m0fnu": "Float8E8M0FNU",
+}  # fmt: skip
 _STATIC_SHARED = 1  # of a kernel's attributes
 _COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6  # of a launch's attributes
 _LAUNCH_FAILURE = 719
@@ -42,17 +42,14 @@ class _Configuration(ctypes.Structure):  # cudaLaunchConfig_t
     ]  # fmt: skip
 
 
-class _Array:
-    """An array of an emulated device, which CuTe takes by DLPack."""
+class _Tensor:
+    """A tensor of a layout that the compiler knew: the host function gets the address alone."""
 
-    def __init__(self, array, address: int):
-        self._array, self._address = array, address
+    def __init__(self, address: int):
+        self._address = _Pointer(address)
 
-    def __dlpack__(self, stream: int | None = None) -> object:
-        dtype, size = self._array.dtype, self._array.itemsize
-        code = _OTHERS[dtype.name] if dtype.name in _OTHERS else _KINDS[dtype.kind]
-        strides = tuple(stride // size for stride in self._array.strides)
-        return make_capsule(self, self._address, (code, 8 * size, 1), self._array.shape, strides, 0)
+    def __c_pointers__(self) -> list[int]:
+        return [ctypes.addressof(self._address)]
 
 
 def host_of(name: str, arguments: Sequence[Argument], arch: str) -> "Host":
@@ -78,7 +75,7 @@ class Host:
         with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
             options = f"--gpu-arch {arch} --keep-ptx --dump-dir {folder} --generate-line-info"
             try:
-                self._compiled = cute.compile(function, **self._values({}), options=options, no_jit_engine=True)
+                self._compiled = cute.compile(function, **self._values(), options=options, no_jit_engine=True)
             except Exception as error:
                 raise EmulatorError(f"CuTe DSL does not compile the function: {error}") from None
         self.module = Module(self._compiled.__ptx__, whole=False)
@@ -108,21 +105,26 @@ class Host:
         packed = (_Pointer * len(arguments))(*(one if isinstance(one, int) else ctypes.cast(one, _Pointer) for one in arguments))
         ctypes.CFUNCTYPE(None, _Pointer)(self._engine.raw_lookup(name))(packed)
 
-    def _values(self, addresses):
-        """What the function is called with. Its arrays are at `addresses`; those of a compilation may be anywhere."""
+    def _values(self, addresses=None):
+        """What the function is called with, or compiled for, where no array has an address."""
+        import cutlass
         from cutlass import cute
-        from cutlass.cute.runtime import from_dlpack, make_ptr
+        from cutlass.cute.runtime import make_fake_compact_tensor, make_ptr
 
         values = {}
         for argument in self._arguments:
-            parameter = self._parameters[argument.name]
-            if argument.array is None:
-                values[argument.name] = _scalar(argument.value, parameter)
+            name, array, parameter = argument.name, argument.array, self._parameters[argument.name]
+            if array is None:
+                values[name] = _scalar(argument.value, parameter)
                 continue
-            address = addresses.get(argument.name, _ALIGNMENT)
-            values[argument.name] = tensor = from_dlpack(_Array(argument.array, address), assumed_align=_ALIGNMENT)
+            element = getattr(cutlass, _NAMES.get(array.dtype.name, array.dtype.name.capitalize()))
             if parameter.annotation in (cute.Pointer, cute.Pointer | None):
-                values[argument.name] = make_ptr(tensor.element_type, address, cute.AddressSpace.gmem, assumed_align=_ALIGNMENT)
+                values[name] = make_ptr(element, addresses[name] if addresses else 0, cute.AddressSpace.gmem, assumed_align=_ALIGNMENT)
+            elif addresses:
+                values[name] = _Tensor(addresses[name])
+            else:
+                order = tuple(reversed(range(array.ndim)))
+                values[name] = make_fake_compact_tensor(element, array.shape, stride_order=order, assumed_align=_ALIGNMENT)
         return values
 
 
