@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "1e3d16ddb8dfd15bdeaf7004360ae8d28e7b41a787c1e6929c9531542c6260b9"
+EVIDENCE_SHA256 = "565901e3606374962333500d15767608d5deca90cd9f02ababc20d5d04c12bdb"
