@@ -226,6 +226,8 @@ class Experts(torch.nn.Module):
     def _over_ranks(
         self, ranks: Ranks, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, shared: Any, simple: bool
     ) -> torch.Tensor:
+        ranks.compare()
+        ranks.refuse_averages(one for part in (self.gate_up, self.down) for one in (*part.parameters(), *part.buffers()))
         if self.frozen and not self.in_bf16:
             return served(ranks, self.format, x, ids, weights, shared, self._multiplied)
         if self.format != "fp8b128" or self.in_bf16:
