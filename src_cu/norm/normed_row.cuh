@@ -34,7 +34,7 @@ __device__ __forceinline__ float reciprocal_of_root(float sum_of_squares, int K,
 // A lane's share of a row: its cells of s, its weights, and what they are multiplied by.
 //
 // Only loads and stores check the end of a row. Cells behind it hold zeros, and so do their weights. So y is 0 there, unless rstd is infinite
-// or NaN. Then no element of y is finite, and NaN behind the end changes no scale.
+// or NaN. Then no element of y is finite, and NaN behind the end changes no scale of a block that has elements.
 template <class X, class Weight, int THREADS>
 struct NormedRow {
     using In = Input<X>;

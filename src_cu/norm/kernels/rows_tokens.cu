@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS) ZO
 #pragma unroll
         for (int i = 0; i < Share::CELLS; i++) {
             normed[i] = row.normed(i);
-            largest = max(largest, Cell::magnitude(Cell::largest(normed[i])));
+            if (row.inside(i)) largest = max(largest, Cell::magnitude(Cell::largest(normed[i])));  // a row may have no column
         }
         largest = row.threads.largest(largest, maxima);
         if (!row.has_row) return;
