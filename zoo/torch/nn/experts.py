@@ -26,7 +26,7 @@ _ACTIVATIONS = ("silu", "gpt_oss", "deepseek_v4")
 def _switch(name: str, meaning: str) -> property:
     """A switch of both weights."""
 
-    def turn(layer: Any, on: bool) -> None:
+    def turn(layer: Any, on: Any) -> None:
         setattr(layer.gate_up, name, on)
         setattr(layer.down, name, on)
 
@@ -182,6 +182,7 @@ class Experts(torch.nn.Module):
         "hold_casts", "Whether casts of the weights stay in their memory, where a compiled layer and a CUDA graph read them."
     )
     gather_casts = _switch("gather_casts", "Whether FSDP2 gathers casts of the weights. Set it before fully_shard.")
+    promotion = _switch("promotion", 'How sums of FP8 tokens and 4-bit weights are added up: always "regular", so another word is refused.')
     in_bf16 = _switch("in_bf16", "Whether a layer that is not frozen multiplies in bf16 by torch.")
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -225,6 +226,8 @@ class Experts(torch.nn.Module):
     def _over_ranks(
         self, ranks: Ranks, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, shared: Any, simple: bool
     ) -> torch.Tensor:
+        ranks.compare()
+        ranks.refuse_averages(one for part in (self.gate_up, self.down) for one in (*part.parameters(), *part.buffers()))
         if self.frozen and not self.in_bf16:
             return served(ranks, self.format, x, ids, weights, shared, self._multiplied)
         if self.format != "fp8b128" or self.in_bf16:
