@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "0b81f2590893b2cdfee418e0663b3724d8a8f408de2cd56314b79ceecb8772d7"
+MANIFEST_SHA256 = "87f8bbc8f3f24236601c97e2215d9792e0455586aea13c6fa52d75811b8c73ea"
