@@ -32,6 +32,9 @@ __device__ __forceinline__ float reciprocal_of_root(float sum_of_squares, int K,
 }
 
 // A lane's share of a row: its cells of s, its weights, and what they are multiplied by.
+//
+// Only loads and stores check the end of a row. Cells behind it hold zeros, and so do their weights. So y is 0 there, unless rstd is infinite
+// or NaN. Then no element of y is finite, and NaN behind the end changes no scale of a block that has elements.
 template <class X, class Weight, int THREADS>
 struct NormedRow {
     using In = Input<X>;
@@ -48,34 +51,39 @@ struct NormedRow {
     Threads threads;
     uint32_t row;
     bool has_row;
-    int column;  // the lane's first
+    int column, columns_left;  // the lane's first column; columns from it on, none without a row
+    const uint8_t* weight;     // at the lane's first column
     float rstd;
     uint4 cells[CELLS];
     WeightCell<Weight> weights[KEEPS_WEIGHTS ? CELLS : 1];
 
     __device__ __forceinline__ NormedRow(const NormArguments& norm, int warps_of_row) : norm(norm), threads(warps_of_row) {
-        row = blockIdx.x * threads.rows_of_cta() + threads.row_of_cta;
-        has_row = threads.row_of_cta < threads.rows_of_cta() && row < uint32_t(norm.M);
+        row = blockIdx.x * threads.rows_of_cta + threads.row_of_cta;
+        has_row = threads.row_of_cta < threads.rows_of_cta && row < uint32_t(norm.M);
         column = threads.first_column();
+        columns_left = has_row ? norm.K - column : 0;
+        weight = norm.weight + WeightCell<Weight>::BYTES * column;
     }
-    __device__ __forceinline__ bool inside(int i) const { return has_row && column + i * PIECE < norm.K; }
+    __device__ __forceinline__ bool inside(int i) const { return i * PIECE < columns_left; }
 
     __device__ __forceinline__ void prefetch_weights() const {
 #pragma unroll
         for (int i = 0; i < CELLS; i++)
-            if (inside(i)) prefetch(norm.weight + WeightCell<Weight>::BYTES * (column + i * PIECE));
+            if (inside(i)) prefetch(weight + WeightCell<Weight>::BYTES * i * PIECE);
     }
 
     __device__ __forceinline__ void load() {
         load_cells(norm.x, norm.x_stride, cells);
         if (norm.residual != nullptr) add_residual();
+        if (KEEPS_WEIGHTS) {
 #pragma unroll
-        for (int i = 0; i < CELLS; i++) {
-            if constexpr (KEEPS_WEIGHTS) {
-                weights[i] = {};
-                if (inside(i)) weights[i].load(norm.weight, column + i * PIECE);
-            }
-            if (norm.sum != nullptr && inside(i)) store_cell(place(norm.sum, norm.sum_stride, i), cells[i]);
+            for (int i = 0; i < CELLS; i++) load_weights(i);
+        }
+        if (norm.sum != nullptr) {
+            uint8_t* start = first_cell(norm.sum, norm.sum_stride);
+#pragma unroll
+            for (int i = 0; i < CELLS; i++)
+                if (inside(i)) store_cell(start + i * PIECE * BYTES, cells[i]);
         }
     }
 
@@ -90,50 +98,48 @@ struct NormedRow {
         }
         rstd = reciprocal_of_root(threads.sum(squares, sums), norm.K, norm.eps);
         if (norm.rstd != nullptr && has_row && threads.first_of_row()) norm.rstd[row] = rstd;
+#pragma unroll
+        for (int i = 0; i < CELLS; i++)  // opaque, or the compiler keeps 32 floats, and registers spill
+            asm("" : "+r"(cells[i].x), "+r"(cells[i].y), "+r"(cells[i].z), "+r"(cells[i].w));
     }
 
-    // Cell i of y; zeros after the row's last column.
+    // Cell i of y.
     __device__ __forceinline__ Floats<VALUES> normed(int i) {
         float values[VALUES], factors[VALUES];
-        if (!KEEPS_WEIGHTS) {
-            weights[0] = {};
-            if (inside(i)) weights[0].load(norm.weight, column + i * PIECE);
-        }
+        if (!KEEPS_WEIGHTS) load_weights(i);
         In::to_float(cells[i], values);
         weights[KEEPS_WEIGHTS ? i : 0].to_float(factors);
         Floats<VALUES> y;
 #pragma unroll
-        for (int j = 0; j < VALUES; j++) y.values[j] = inside(i) ? __fmul_rn(__fmul_rn(values[j], rstd), factors[j]) : 0.0f;
+        for (int j = 0; j < VALUES; j++) y.values[j] = __fmul_rn(__fmul_rn(values[j], rstd), factors[j]);
         return y;
     }
 
-    // Rounds cell i of y to the dtype of x.
-    __device__ __forceinline__ void store(int i, const Floats<VALUES>& y) const {
-        if (norm.y != nullptr && inside(i)) store_cell(place(norm.y, norm.y_stride, i), encode_cell<X>(y.values));
-    }
-
-    // Makes the compiler compute cells again instead of keeping 32 floats in registers.
-    __device__ __forceinline__ void forget() {
+    // Rounds y to the dtype of x.
+    __device__ __forceinline__ void store(const Floats<VALUES> (&y)[CELLS]) const {
+        uint8_t* start = first_cell(norm.y, norm.y_stride);
 #pragma unroll
-        for (int i = 0; i < CELLS; i++) {
-            make_opaque(cells[i]);
-            if constexpr (KEEPS_WEIGHTS) make_opaque(weights[i].loaded);
-        }
+        for (int i = 0; i < CELLS; i++)
+            if (inside(i)) store_cell(start + i * PIECE * BYTES, encode_cell<X>(y[i].values));
     }
 
    private:
-    static __device__ __forceinline__ void make_opaque(uint4& v) {
-        asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
+    __device__ __forceinline__ void load_weights(int i) {
+        WeightCell<Weight>& target = weights[KEEPS_WEIGHTS ? i : 0];
+        target = {};
+        if (inside(i)) target.load(weight, i * PIECE);
     }
     template <class Byte>
-    __device__ __forceinline__ Byte* place(Byte* array, int64_t stride, int i) const {
-        return array + (row * stride + column + i * PIECE) * BYTES;
+    __device__ __forceinline__ Byte* first_cell(Byte* array, int64_t stride) const {
+        return array + (row * stride + column) * BYTES;
     }
     __device__ __forceinline__ void load_cells(const uint8_t* array, int64_t stride, uint4 (&loaded)[CELLS]) const {
+        const uint8_t* start = first_cell(array, stride);
+        asm("" : "+l"(start));  // opaque, or the compiler computes the address again for every cell
 #pragma unroll
         for (int i = 0; i < CELLS; i++) {
             loaded[i] = make_uint4(0, 0, 0, 0);
-            if (inside(i)) loaded[i] = load_16_bytes(place(array, stride, i));
+            if (inside(i)) loaded[i] = load_16_bytes(start + i * PIECE * BYTES);
         }
     }
     __device__ __forceinline__ void add_residual() {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "common/division.cuh"
 #include "common/global_memory.cuh"
 #include "common/half.cuh"
 #include "common/input_values.cuh"
@@ -31,14 +32,16 @@ struct RowThreads {
     static constexpr int WARPS = THREADS / 32, CELLS = 4, VALUES = 8, PIECE = 32 * VALUES, COLUMNS = CELLS * PIECE;
     static_assert(WARPS <= 32, "a lane for each warp");
 
-    int lane, warp, warps_of_row, row_of_cta, warp_of_row;
+    int lane, warp, warps_of_row, rows_of_cta, row_of_cta, warp_of_row;
 
+    // Adding half a warp keeps quotients away from whole numbers, so an approximate reciprocal gives the quotient rounded down.
     __device__ __forceinline__ explicit RowThreads(int warps_of_row)
         : lane(threadIdx.x % 32), warp(threadIdx.x / 32), warps_of_row(warps_of_row) {
-        row_of_cta = warp / warps_of_row;
+        const float inverse = approximate_reciprocal(float(warps_of_row));
+        rows_of_cta = int((WARPS + 0.5f) * inverse);
+        row_of_cta = int((warp + 0.5f) * inverse);
         warp_of_row = warp - row_of_cta * warps_of_row;
     }
-    __device__ __forceinline__ int rows_of_cta() const { return WARPS / warps_of_row; }
     __device__ __forceinline__ int first_column() const { return warp_of_row * COLUMNS + lane * VALUES; }
     __device__ __forceinline__ bool first_of_row() const { return warp_of_row == 0 && lane == 0; }
 

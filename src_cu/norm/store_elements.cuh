@@ -19,7 +19,6 @@ template <class Share, class Row>
 __device__ __forceinline__ void store_elements(const Row& row, uint32_t (&words)[Share::CELLS][2], uint8_t* q, int64_t q_stride,
                                                bool fragments) {
     static_assert(Share::CELLS == Row::CELLS && Share::VALUES == Row::VALUES && Share::PIECE == Row::PIECE);
-    if (!row.has_row) return;
     const Share share{{}, row.threads.lane, row.column, 0, row.norm.K, true};
     q += row.row * q_stride;
     if (fragments)

@@ -303,12 +303,34 @@ def test_a_line_of_k_is_four_products_of_the_loop_that_takes_fewest_instructions
     assert entry["line"] == {"instructions": 6.5, "commits": 0.5, "waits": 0.5, "invalidations": 0}
 
 
-def test_a_line_of_k_that_exceeds_its_ceiling_or_has_none_is_refused(monkeypatch, tmp_path):
+LOAD, AFTER, BEFORE = (Line(0, opcode, "", control) for opcode, control in (("LDTM.x32", 3 << 5), ("FMUL", 8 << 11), ("FADD", 7 << 11)))
+
+
+@pytest.mark.parametrize(("instructions", "waited"), [(31, 1), (32, 0)])
+def test_a_load_of_tensor_memory_is_in_flight_while_nothing_waits_for_its_own_scoreboard(instructions, waited):
+    kept = [LOAD, *[BEFORE] * 40, AFTER]
+    assert sass.counted(kept, "")["epilogue"]["waited_loads"] == 0
+    assert sass.counted([LOAD, *[BEFORE] * instructions, AFTER, *kept], "")["epilogue"]["waited_loads"] == waited / 2
+    assert "epilogue" not in sass.counted([BEFORE, AFTER], "")
+
+
+def test_stores_of_half_sectors_count_beyond_those_that_stores_of_sectors_replace():
+    def halves(*opcodes):
+        return sass.counted([LOAD, *lines(*opcodes)], "")["epilogue"]["half_sectors"]
+
+    assert halves(*["STG.E.128"] * 3, "STG.E.U16", "LDG.E.128", "STG.E.ENL2.256") == 1
+    assert halves("STG.E.128", "STG.E.ENL2.256") == 0
+
+
+def test_a_line_of_k_or_an_epilogue_that_exceeds_its_ceiling_or_has_none_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(sass, "CEILINGS", tmp_path / "ceilings.json")
-    sass.CEILINGS.write_text('{"gemm_*": {"instructions": 60, "commits": 1}, "gemm_wide_*": {"instructions": 70, "commits": 1}}')
+    lines_of_k = {"gemm_*": {"instructions": 60, "commits": 1}, "gemm_wide_*": {"instructions": 70, "commits": 1}}
+    sass.CEILINGS.write_text(json.dumps({"line": lines_of_k, "epilogue": {"gemm_*": {"waited_loads": 0.5}}}))
     made = {f"sm_100f/{name}.cubin": {"line": {"instructions": 60.5, "commits": 1}} for name in ("gemm_a", "gemm_wide_a", "other")}
+    made["sm_100f/gemm_wide_a.cubin"]["epilogue"] = {"waited_loads": 0.67}
     assert sass.refusals(json.dumps({"cubins": made})) == [
         "sm_100f/gemm_a.cubin: 60.5 instructions a line of K, ceilings.json allows 60",
+        "sm_100f/gemm_wide_a.cubin: 0.67 waited_loads in the epilogue, ceilings.json allows 0.5",
         "sm_100f/other.cubin: 60.5 instructions a line of K, ceilings.json allows 0",
         "sm_100f/other.cubin: 1 commits a line of K, ceilings.json allows 0",
     ]

@@ -109,6 +109,25 @@ def test_operands_of_products_that_lanes_hold_are_told_from_those_of_the_warp(sa
     assert all(loop["R2UR"] for loop in theirs["loops"])
 
 
+SUMS = """
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r2}}, [%r0];
+    tcgen05.wait::ld.sync.aligned;
+L:  xor.b32 %r9, %r9, {other};
+    {work}
+    st.global.u32 [%rd0], %r9;
+    setp.lt.u32 %p1, %r9, 7;
+    @%p1 bra L;
+    st.global.u32 [%rd0+4], %r2;
+"""
+
+
+def test_a_load_of_tensor_memory_that_is_used_at_once_is_told_from_one_that_is_not(said):
+    work = "mad.lo.u32 %r9, %r9, %r9, 5; xor.b32 %r9, %r9, 3;" * 20
+    at_once, _ = said(SUMS.format(other="%r2", work=work))
+    later, _ = said(SUMS.format(other="%r0", work=work))
+    assert at_once["epilogue"]["waited_loads"] == 1 and later["epilogue"]["waited_loads"] == 0
+
+
 def test_what_is_known_of_a_cubin_is_not_looked_for_again(monkeypatch):
     texts = ptx.read(ROOT / "cubins" / ptx.FILE)
     paths = sorted(ROOT.glob("cubins/*/*.cubin"), key=lambda path: (path.stat().st_size, path))[:3]

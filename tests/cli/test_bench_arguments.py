@@ -148,6 +148,13 @@ def test_places_of_a_masked_product_are_full_or_it_would_time_nothing():
     assert arrays["rows"].content.tolist() == [20] * 6 and arrays["rows"].content.dtype == numpy.int32
 
 
+@pytest.mark.parametrize(("settings", "expected"), [({}, 192), ({"expected_rows": "0"}, 0), ({"expected_rows": "7"}, 7)])
+def test_full_places_are_expected_or_their_times_would_be_of_a_tile_for_few_rows(settings, expected):
+    kernel = packaged.kernel("gemm.fp8b128.m_grouped_masked")
+    _, keywords = describe_arguments(kernel, named_sizes(kernel, (6, 192, 128, 256)), settings)
+    assert keywords["expected_rows"] == expected
+
+
 def test_groups_of_a_product_are_told_by_offsets_unless_each_row_says_its_own():
     kernel = packaged.kernel("gemm.fp8b128.m_grouped_contiguous")
     arrays, _ = resolved(kernel, (100, 128, 256), {}, Groups(8, "zipf"))

@@ -114,7 +114,7 @@ def test_a_missing_barrier_is_one_cause_with_both_places(emulate):
     found = json.loads(Path("r.json").read_text())
     races = found["causes"]
     assert [cause["kind"] for cause in races] == ["race"] and not found["ok"]
-    assert races[0]["also"] == ["error: uninitialised-shared at race.cu:9 (2 times)"]
+    assert races[0]["also"] == ["note: uninitialised-shared at race.cu:9 (2 times)"]
     assert races[0]["here"]["source"] == "race.cu:7" and races[0]["others"][0]["source"] == "race.cu:9"
     assert "race at race.cu:7" in result.output and "read     race.cu:9" in result.output and "Memory Consistency Model" in result.output
     log = json.loads(Path("r.sarif").read_text())["runs"][0]

@@ -16,7 +16,9 @@ from proof_compiler import NO_NVCC, find_nvcc
 
 from zoo import emulator
 from zoo.cli import main
+from zoo.emulator.device import Device
 from zoo.emulator.errors import EmulatorError, LaunchError
+from zoo.emulator.im2col import MODES, read
 from zoo.emulator.program import start
 from zoo.emulator.program.fat_binary import MAGIC, texts
 from zoo.emulator.program.linked import functions_of
@@ -208,6 +210,21 @@ def test_ptx_for_another_gpu_is_refused_by_both_names():
     _, (module, *_), _ = asked(requests, "module", data=kernel("", parameters=0).encode())
     with pytest.raises(Refusal, match="PTX for sm_90a only, for a GPU of sm_100a: compile with nvcc -arch=sm_100a"):
         asked(requests, "function", module, data=b"k")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_map_of_pixels_has_its_mode_and_corners(mode):
+    requests = Requests(Seen(), "sm_100a", 1, 0)
+    _, (address, *_), _ = asked(requests, "allocate", 4096, 512)
+    corners = [(-1, 1), (-2, 2)] if mode == "im2col" else [(-1, 1)]
+    numbers = np.zeros((5, 5), np.int64)
+    numbers[:4, :3] = (32, 64, 1), (8, 512, 1), (4, 4096, 1), (2, 0, 1)  # elements, stride of the next, step
+    numbers[: len(corners), 3:] = corners
+    bf16, swizzle = 9, 2
+    error, _, found = asked(requests, "im2col_map", bf16, 4, address, 0, swizzle, 0, 0, 32, 16, MODES.index(mode), data=numbers.tobytes())
+    assert error == SUCCESS
+    wanted = Device("sm_100a").im2col_map(address, "bf16", (32, 8, 4, 2), (64, 512, 4096), *zip(*corners, strict=True), 32, 16, "64B", mode)
+    assert read(found) == wanted
 
 
 def test_a_copy_past_an_allocation_is_an_error_and_a_note():

@@ -130,6 +130,7 @@ def test_a_product_by_folded_weights_is_that_of_the_numbers():
         (lambda: torch.ones(2, 2), "expected weights of mxfp8 in e4m3, got a Tensor"),
         (lambda: zt.quantize(torch.ones(128, 128), "fp8b128"), "got Quantized(fp8b128"),
         (lambda: zt.quantize(torch.ones(128, 128), "mxfp8", q="e5m2"), "torch.float8_e5m2"),
+        (lambda: zt.quantize(torch.ones(128, 128), "mxfp8").to("meta"), "on the device meta, which holds no numbers"),
         (lambda: weights(np.zeros((4, 40)), np.zeros((4, 1))), "expected K as a multiple of 32 and scales (4, 1), got K = 40"),
         (lambda: weights(np.zeros((40, 64)), np.zeros((2, 2))), "scales (40, 2), got K = 64 and scales (2, 2)"),
     ],
@@ -144,7 +145,9 @@ def test_a_layer_that_loses_bits_warns_once(monkeypatch):
     monkeypatch.setattr(folded, "_said", False)
     codes, scales = np.full((128, 128), 0x78), np.full((128, 4), 127)
     scales[3, 1] = 100
-    with pytest.warns(UserWarning, match=r"32 of 16384 elements of one were rounded, with a relative error of at most 1; .*fold_scales"):
+    with pytest.warns(
+        UserWarning, match=r"32 of 16384 elements were rounded\. Each is off by at most 1/229376 of the largest .*fold_scales"
+    ):
         folded.in_fp8b128(weights(codes, scales))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -18,7 +18,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,9 @@ _WIDE_IN_PTX = re.compile(
 
 # Of a line of K: arrivals behind products, waits for barriers, and invalidations of the L1 cache.
 _COUNTED_A_LINE = {"commits": r"UTCBAR\b", "waits": r"SYNCS\.PHASECHK\b", "invalidations": r"CCTL\b"}
-CEILINGS = Path(__file__).with_name("line_ceilings.json")  # the most that a line of K may have, by name of cubins
+_AT_ONCE = 32  # instructions
+CEILINGS = Path(__file__).with_name("ceilings.json")  # by name of cubins: the most that a line of K, and an epilogue, may have
+_LIMITED = {"line": "a line of K", "epilogue": "in the epilogue"}
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ class Line:
     at: int
     opcode: str
     operands: str
+    control: int = field(default=0, compare=False)  # bits 105 and up of the instruction, as arXiv 1804.06826 describes them
+
+    def waits_for(self, load: Line) -> bool:
+        """Whether it waits for the scoreboard that the load releases."""
+        return bool(self.control >> 11 & 1 << (load.control >> 5 & 7))
 
 
 def disassembler() -> Path:
@@ -107,10 +114,11 @@ def refusals(report_text: str) -> list[str]:
         for file, entry in cubins.items()
         if "local" in entry
     ] + [
-        f"{file}: {count:g} {name} a line of K, {CEILINGS.name} allows {most:g}"
+        f"{file}: {count:g} {name} {where}, {CEILINGS.name} allows {most:g}"
         for file, entry in cubins.items()
-        for name, count in entry.get("line", {}).items()
-        if count > (most := _ceiling(ceilings, Path(file).stem)[name])
+        for part, where in _LIMITED.items()
+        for name, count in entry.get(part, {}).items()
+        if count > (most := _ceiling(ceilings[part], Path(file).stem)[name])
     ]
 
 
@@ -141,14 +149,15 @@ def disassembled(cubins: Mapping[str, bytes], jobs: int) -> Iterator[tuple[str, 
 
 
 def _batch(tool: Path, arch: str, codes: list[tuple[str, bytes]]) -> list[tuple[str, list[Line]]]:
+    whole = b"".join(code for _, code in codes)
     with tempfile.NamedTemporaryFile(prefix="zoo_sass_") as file:
-        file.write(b"".join(code for _, code in codes))
+        file.write(whole)
         file.flush()
         said = subprocess.run([tool, "-b", arch.replace("sm_", "SM"), "-ndf", file.name], capture_output=True, text=True)
     if said.returncode:
         raise BuildError(f"nvdisasm does not read code of {arch}: {said.stderr.strip() or said.returncode}")
-    lines = [Line(int(at, 16), opcode, operands) for at, opcode, operands in _LINE.findall(said.stdout)]
-    total = sum(len(code) for _, code in codes)
+    lines = [Line(int(at, 16), opcode, operands, _control(whole, int(at, 16))) for at, opcode, operands in _LINE.findall(said.stdout)]
+    total = len(whole)
     if [line.at for line in lines] != list(range(0, total, _BYTES)):
         raise BuildError(f"nvdisasm gave {len(lines)} instructions of {arch}, the code has {total // _BYTES}: another format of lines?")
     found, begin = [], 0
@@ -173,6 +182,9 @@ def counted(lines: list[Line], ptx: str) -> dict[str, Any]:
     if loops:
         entry["loops"] = [{"instructions": len(loop), "products": products, "R2UR": _opcodes(loop, r"R2UR\b")} for loop, products in loops]
         entry["line"] = _line_of_k(*min(loops, key=lambda found: len(found[0]) / found[1]))
+    loads = [index for index, line in enumerate(lines) if line.opcode.startswith("LDTM")]
+    if loads:
+        entry["epilogue"] = _epilogue(lines, loads)
     return entry
 
 
@@ -207,8 +219,20 @@ def _line_of_k(loop: list[Line], products: int) -> dict[str, float]:
     return {name: round(4 * count / products, 2) for name, count in counts.items()}
 
 
+def _epilogue(lines: list[Line], loads: list[int]) -> dict[str, float]:
+    """Which part of the loads of tensor memory is waited for at once, and the stores of half sectors that no stores of whole ones replace
+    where addresses permit."""
+    waited = sum(any(line.waits_for(lines[load]) for line in lines[load + 1 : load + 1 + _AT_ONCE]) for load in loads)
+    halves = _opcodes(lines, r"STG\..*\b128\b") - 2 * _opcodes(lines, r"STG\..*\b256\b")
+    return {"half_sectors": max(halves, 0), "waited_loads": round(waited / len(loads), 2)}
+
+
 def _opcodes(lines: Iterable[Line], pattern: str) -> int:
     return sum(bool(re.match(pattern, line.opcode)) for line in lines)
+
+
+def _control(code: bytes, at: int) -> int:
+    return int.from_bytes(code[at : at + _BYTES], "little") >> 105
 
 
 def _code(cubin: bytes) -> bytes:

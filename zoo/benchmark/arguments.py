@@ -155,7 +155,7 @@ def describe_arguments(
     """(arrays, options and scalars). `settings` chooses by name: an option's value, a scalar, or the dtype of an argument.
 
     An optional argument is left out unless its dtype is chosen, but offsets, which only a group for each row replaces. Groups of rows in places
-    use all of them.
+    use all of them, and are expected to.
     """
     values = sizes_of_arguments(kernel, sizes)
     dtypes: dict[str, str] = {}
@@ -179,6 +179,8 @@ def describe_arguments(
                 keywords[name] = number = _number(kernel, argument, settings[name])
                 if isinstance(number, int):
                     values[name] = number
+            elif name == "expected_rows":
+                values[name] = keywords[name] = values["R"]
             elif isinstance(argument.default, int):
                 values[name] = argument.default
             elif argument.default is None and not argument.optional:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 import zoo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUTPUT = click.Path(dir_okay=False, path_type=Path)
@@ -62,6 +62,7 @@ class _Command(click.Command):
 @click.argument("file", required=False, metavar="[FILE.ptx | PROGRAM]")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 @click.option("--triton", metavar="MODULE:FUNCTION", help="Compile this Triton kernel instead of reading a file.")
+@click.option("--cute", metavar="MODULE:FUNCTION", help="Compile this host function of CuTe DSL, and run what it launches.")
 @click.option("--entry", metavar="NAME", help="The kernel, where the file has several.")
 @click.option("--grid", type=Extent(), help="CTAs.")
 @click.option("--block", type=Extent(), help="Threads of a CTA.")
@@ -78,7 +79,10 @@ class _Command(click.Command):
 @click.option("--save", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write each array to DIR/NAME.npy.")
 @click.option("--json", "json_file", type=_OUTPUT, metavar="FILE", help="Write the result as JSON.")
 @click.option("--sarif", type=_OUTPUT, metavar="FILE", help="Write the findings as SARIF.")
-def command(file: str | None, arguments: tuple[str, ...], triton: str | None, spec: Path | None, **options: Any) -> None:
+def command(
+    file: str | None, arguments: tuple[str, ...], triton: str | None, cute: str | None, spec: Path | None, strict: bool, save: Path | None,
+    json_file: Path | None, sarif: Path | None, **options: Any,
+) -> None:  # fmt: skip
     """Run a kernel of FILE.ptx, or a CUDA program, without a GPU, and report what breaks the rules of PTX.
 
     SPEC.toml has a table [[args]] for each parameter. A PROGRAM is compiled with nvcc -cudart shared; the options of its kernels are its own. See
@@ -86,8 +90,8 @@ def command(file: str | None, arguments: tuple[str, ...], triton: str | None, sp
 
     Exit status: 0 no error, 1 an error or a wrong value, 2 the command was misused.
     """
-    if (file is None) == (triton is None):
-        raise click.UsageError("give a file of PTX, a program, or --triton MODULE:FUNCTION")
+    if [file, triton, cute].count(None) != 2:
+        raise click.UsageError("give a file of PTX, a program, --triton MODULE:FUNCTION or --cute MODULE:FUNCTION")
     program = _program(file)
     from zoo.emulator.arguments import read
     from zoo.emulator.errors import EmulatorError, LaunchError
@@ -96,13 +100,17 @@ def command(file: str | None, arguments: tuple[str, ...], triton: str | None, sp
         if program is not None:
             from zoo.cli.emulate_program import emulate_program
 
-            failed = emulate_program(program, arguments, spec=spec, **options)
+            failed = emulate_program(program, arguments, spec=spec, save=save, strict=strict, json_file=json_file, sarif=sarif, **options)
         else:
             ptx = _existing(file)
             if arguments:
                 raise LaunchError(f"unexpected {' '.join(arguments)}: {file} is no program, which could have arguments")
-            given, tables = read(spec, texts=triton is not None) if spec is not None else ([], {})
-            failed = _emulate(ptx, triton, given, tables, **options)
+            given, tables = read(spec, texts=ptx is None) if spec is not None else ([], {})
+            unknown = set(tables) - ({"triton"} if triton else set())
+            if unknown:
+                raise LaunchError(f"the table [{sorted(unknown)[0]}] of the arguments is unknown")
+            ran = _ran_cute(cute, given, **options) if cute else _ran(ptx, triton, given, tables, **options)
+            failed = _shown(ran, ptx or triton or cute, strict, save, json_file, sarif)
     except LaunchError as error:
         raise click.UsageError(str(error)) from None
     except EmulatorError as error:
@@ -120,7 +128,16 @@ def _existing(file: str | None) -> Path | None:
     return Path(file)
 
 
-def _emulate(
+class _Ran(NamedTuple):
+    """What was run, in words and as data."""
+
+    what: str
+    about: dict[str, Any]
+    arguments: list[Any]
+    result: Any
+
+
+def _ran(
     file: Path | None,
     triton: str | None,
     arguments: list[Any],
@@ -133,28 +150,16 @@ def _emulate(
     shared: int,
     cooperative: bool,
     programmatic: bool,
-    schedules: int,
-    seed: int,
-    jobs: int | None,
     arch: str | None,
-    strict: bool,
-    save: Path | None,
-    json_file: Path | None,
-    sarif: Path | None,
-) -> bool:
-    from zoo.cli.causes import severities, show_cause, write_json
-    from zoo.cli.text import count, fact, printable, progress
+    **schedules: Any,
+) -> _Ran:
     from zoo.contract.archs import arch_of
     from zoo.emulator import Module
     from zoo.emulator.check import arch_for, run
     from zoo.emulator.errors import LaunchError
-    from zoo.emulator.written import as_json, as_sarif
 
     if grid is None:
         raise LaunchError("--grid is missing")
-    unknown = set(tables) - ({"triton"} if triton else set())
-    if unknown:
-        raise LaunchError(f"the table [{sorted(unknown)[0]}] of the arguments is unknown")
     scratch: Sequence[int] = ()
     if triton is not None:
         text, arguments, launch = _triton(triton, arguments, tables.get("triton", {}), arch or "sm_90a", grid)
@@ -170,34 +175,60 @@ def _emulate(
             raise LaunchError("--block is missing")
         block = tuple(exact)
     arch = arch_of(arch) if arch else arch_for(module.target)
-    with _Watched(progress, schedules) as watch:
+    with _watched(**schedules) as how:
         result = run(
             module, entry, grid, block, arguments,
-            cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed, watch=watch, scratch=scratch, jobs=jobs or 1,
-            cooperative=cooperative, programmatic=programmatic,
+            cluster=cluster, shared_bytes=shared, arch=arch, scratch=scratch, cooperative=cooperative, programmatic=programmatic, **how,
         )  # fmt: skip
+    about = {"entry": entry, "target": module.target, "arch": arch, "grid": grid, "block": block}
+    return _Ran(f"{entry} on {arch}, grid {_extent(grid)}, block {_extent(block)}", about, arguments, result)
+
+
+def _ran_cute(name: str, arguments: list[Any], *, arch: str | None, schedules: int, seed: int, jobs: int | None, **of_kernels: Any) -> _Ran:
+    from zoo.cli.text import count
+    from zoo.contract.archs import arch_of
+    from zoo.emulator.check import arch_for, under_schedules
+    from zoo.emulator.errors import LaunchError
+
+    decided = [option for option, value in of_kernels.items() if value]
+    if decided:
+        raise LaunchError(f"--{decided[0]} is not for --cute: the host function decides")
+    try:
+        from zoo.emulator.cute import host_of
+
+        host = host_of(name, arguments, arch_of(arch) if arch else "sm_90a")
+    except ImportError as error:
+        raise LaunchError(f"--cute needs CuTe DSL: pip install nvidia-cutlass-dsl ({error})") from None
+    arch = arch_for(host.module.target)
+    with _watched(schedules, seed, jobs) as how:
+        result = under_schedules(host.launches, arguments, arch, **how)
+    launches = len(result.reports) // schedules
+    words = f"{launches} launch{'' if launches == 1 else 'es'} of {count(len({report.kernel for _, report in result.reports}), 'kernel')}"
+    return _Ran(f"{name} on {arch}, {words}", {"function": name, "target": host.module.target, "arch": arch}, arguments, result)
+
+
+def _shown(ran: _Ran, source: object, strict: bool, save: Path | None, json_file: Path | None, sarif: Path | None) -> bool:
+    from zoo.cli.causes import severities, show_cause, write_json
+    from zoo.cli.text import count, fact, printable
+    from zoo.emulator.written import as_json, as_sarif
+
+    result = ran.result
     for cause in result.causes:
         show_cause(cause)
     executed = sum(report.warp_instructions for _, report in result.reports)
-    click.echo(
-        fact(
-            "emulated",
-            printable(f"{entry} on {arch}, grid {_extent(grid)}, block {_extent(block)}")
-            + f", {count(schedules, 'schedule')}, {count(executed, 'warp instruction')}",
-        )
-    )
-    for argument in (leaf for one in arguments for leaf in one.leaves()):
+    schedules = count(len({schedule for schedule, _ in result.reports}), "schedule")
+    click.echo(fact("emulated", f"{printable(ran.what)}, {schedules}, {count(executed, 'warp instruction')}"))
+    for argument in (leaf for one in ran.arguments for leaf in one.leaves()):
         if argument.show:
             click.echo(f"{argument.name} =\n{result.arrays[argument.name]}")
-    for line in result.reports[0][1].printed:
+    for line in (line for schedule, report in result.reports if schedule == result.reports[0][0] for line in report.printed):
         click.echo(fact("printf", printable(line.rstrip("\n"))))
     for line in result.wrong:
         click.echo(fact("WRONG", line))
     if save is not None:
         _save(save, result.arrays)
-    about = {"entry": entry, "target": module.target, "arch": arch, "grid": grid, "block": block, "ok": not result.failed(strict)}
-    write_json(json_file, lambda: as_json(result, **about))
-    write_json(sarif, lambda: as_sarif(result, file or triton, zoo.__version__))
+    write_json(json_file, lambda: as_json(result, **ran.about, ok=not result.failed(strict)))
+    write_json(sarif, lambda: as_sarif(result, source, zoo.__version__))
     words = severities(result.causes)
     words += [f"wrong values in {count(len(result.wrong), 'place')}"] if result.wrong else []
     click.echo(fact("result", ", ".join(words) or "no findings"))
@@ -244,6 +275,15 @@ def _triton(name: str, arguments: list[Any], options: dict[str, Any], arch: str,
     text, *launch = launch_of(kernel, grid)
     block, cluster, shared, whole_grid, scratch = launch
     return text, passed, ((block,), cluster, shared, whole_grid, scratch)
+
+
+@contextmanager
+def _watched(schedules: int, seed: int, jobs: int | None) -> Iterator[dict[str, Any]]:
+    """How under_schedules runs, with a progress bar."""
+    from zoo.cli.text import progress
+
+    with _Watched(progress, schedules) as watch:
+        yield {"count": schedules, "seed": seed, "watch": watch, "jobs": jobs or 1}
 
 
 class _Watched(AbstractContextManager["Callable[[str, int, int, int], None] | None"]):

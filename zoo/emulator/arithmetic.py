@@ -11,7 +11,7 @@ of them were seen here).  For one element of D, over the K products of one instr
 3. the aligned terms are added exactly;
 4. the sum is truncated (f32, e8m13) or rounded to nearest even (f16); a zero result is +0.
 
-The arrays: A is (M, K), B is (N, K), C and D are (M, N).  Elements come in as codes, C and D as register bits.
+The arrays: A is (M, K), B is (N, K), C and D are (M, N), or stacks of them along a first axis.  Elements come in as codes, C and D as register bits.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def exact_sum(
     """A * B^T + C in float64 with one rounding; block scales multiply the elements (exact in float64)."""
     left, right = _scaled(a.values, scale_a), _scaled(b.values, scale_b)
     with numpy.errstate(invalid="ignore", over="ignore"):
-        total = left @ right.T + _accumulator(c, (len(left), len(right)), result)
+        total = left @ right.swapaxes(-1, -2) + _accumulator(c, (*left.shape[:-1], right.shape[-2]), result)
     return _round_exact(total, result)
 
 
@@ -200,8 +200,8 @@ def hw_sum(
     scale_b: BlockScale | None = None,
 ) -> numpy.ndarray:
     """One instruction by the hardware rule; ue8m0 scales (one per row) add to the product exponents."""
-    rows, columns, depth = len(a.values), len(b.values), a.values.shape[1]
-    addend = _accumulator(c, (rows, columns), rule.result)
+    rows, columns, depth = a.values.shape[-2], b.values.shape[-2], a.values.shape[-1]
+    addend = _accumulator(c, (*a.values.shape[:-1], columns), rule.result)
     left, left_exponents, left_shift = _with_power_scale(a, scale_a)
     right, right_exponents, right_shift = _with_power_scale(b, scale_b)
     special = None
@@ -210,15 +210,15 @@ def hw_sum(
     top = _accumulator_exponents(addend, rule.result).astype(numpy.int16)
     if rows * columns * depth > _FEW_TERMS and a.lowest is not None and b.lowest is not None:
         left_lowest, right_lowest = a.lowest + left_shift, b.lowest + right_shift
-        highest = numpy.maximum(top, left_exponents.max(axis=1)[:, None] + right_exponents.max(axis=1))
-        if _keeps_every_bit(addend, highest, left_lowest.min(axis=1)[:, None] + right_lowest.min(axis=1), rule.fraction_bits):
-            codes = _round_result(left @ right.T + addend, rule.result)
+        highest = numpy.maximum(top, _of_pairs(left_exponents.max(axis=-1), right_exponents.max(axis=-1)))
+        if _keeps_every_bit(addend, highest, _of_pairs(left_lowest.min(axis=-1), right_lowest.min(axis=-1)), rule.fraction_bits):
+            codes = _round_result(left @ right.swapaxes(-1, -2) + addend, rule.result)
             return codes if special is None else _insert_specials(codes, special, rule.result)
-    columns_of_left, columns_of_right = numpy.ascontiguousarray(left.T)[:, :, None], numpy.ascontiguousarray(right.T)[:, None, :]
-    exponents_of_left, exponents_of_right = left_exponents.T[:, :, None], right_exponents.T[:, None, :]
-    together = depth if rows * columns * depth <= _TERMS_AT_ONCE else 1
+    columns_of_left, exponents_of_left = _by_depth(left)[..., None], _by_depth(left_exponents)[..., None]
+    columns_of_right, exponents_of_right = _by_depth(right)[..., None, :], _by_depth(right_exponents)[..., None, :]
+    together = depth if addend.size * depth <= _TERMS_AT_ONCE else 1
     parts = [slice(k, k + together) for k in range(0, depth, together)]
-    exponents = numpy.empty((together, rows, columns), numpy.int16)
+    exponents = numpy.empty((together, *addend.shape), numpy.int16)
     for part in parts:
         numpy.add(exponents_of_left[part], exponents_of_right[part], out=exponents)
         numpy.maximum(top, exponents[0] if together == 1 else exponents.max(axis=0), out=top)
@@ -226,7 +226,7 @@ def hw_sum(
     top = numpy.where(top < -1000, numpy.int16(0), top)
     scale = numpy.ldexp(1.0, rule.fraction_bits - top.astype(numpy.int32))
     total = numpy.trunc(addend * scale)
-    terms = numpy.empty((together, rows, columns))
+    terms = numpy.empty((together, *addend.shape))
     for part in parts:
         numpy.multiply(columns_of_left[part], columns_of_right[part], out=terms)
         numpy.multiply(terms, scale, out=terms)
@@ -235,6 +235,15 @@ def hw_sum(
     # |total| < 2^(fraction_bits + 2) * (K + 1) < 2^53: integers were added, exactly.
     codes = _round_result(total * numpy.ldexp(1.0, top.astype(numpy.int32) - rule.fraction_bits), rule.result)
     return codes if special is None else _insert_specials(codes, special, rule.result)
+
+
+def _by_depth(matrix: numpy.ndarray) -> numpy.ndarray:
+    """The columns of a matrix, or of each in a stack."""
+    return numpy.ascontiguousarray(matrix.transpose(matrix.ndim - 1, *range(matrix.ndim - 1)))
+
+
+def _of_pairs(rows: numpy.ndarray, columns: numpy.ndarray) -> numpy.ndarray:
+    return rows[..., :, None] + columns[..., None, :]
 
 
 def _keeps_every_bit(addend: numpy.ndarray, highest: numpy.ndarray, lowest: numpy.ndarray, fraction_bits: int) -> bool:
@@ -310,7 +319,7 @@ def _scale_parts(scale: BlockScale, depth: int) -> tuple[numpy.ndarray, numpy.nd
 def _set_specials_aside(left, right, addend):
     """Replace NaN and infinity by zero; the IEEE outcome of what they touch, NaN elsewhere zero."""
     with numpy.errstate(invalid="ignore", over="ignore"):
-        ieee = left @ right.T + addend
+        ieee = left @ right.swapaxes(-1, -2) + addend
     special = numpy.where(numpy.isfinite(ieee), 0.0, ieee)
     clean = [numpy.where(numpy.isfinite(x), x, 0.0) for x in (left, right, addend)]
     return (*clean, special)

@@ -163,7 +163,7 @@ class Cause:
 
 def _keys(finding):
     """What findings of one cause share: each of them is enough."""
-    severity = finding.severity
+    severity = None if finding.kind == "race" else finding.severity  # one side of it may read a value that nobody uses
     block = ("block", finding.kernel, finding.block)
     places = [(finding.source, finding.callers) if finding.source else block]
     if finding.kind not in (*_FENCES, "race"):
@@ -190,6 +190,7 @@ def causes(reports):
                 cause.schedules |= other.schedules
                 cause.keys |= other.keys
                 found.remove(other)
+            cause.severity = min(cause.severity, finding.severity, *(other.severity for other in same[1:]), key=SEVERITIES.index)
             cause.findings.append(finding)
             cause.schedules[schedule] = None
             cause.keys |= keys

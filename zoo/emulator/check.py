@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -55,32 +56,47 @@ def run(
     cluster: Sequence[int] | None = None,
     shared_bytes: int = 0,
     arch: str | None = None,
-    count: int = 2,
-    seed: int = 0,
-    watch: Callable[[str, int, int, int], None] | None = None,
     scratch: Sequence[int] = (),
-    jobs: int = 1,
-    **launch: bool,
+    cooperative: bool = False,
+    programmatic: bool = False,
+    **schedules: Any,
 ) -> Result:
-    """Runs an entry once under each of `count` schedules, `jobs` of them at a time. `scratch`: sizes of buffers that follow the arguments; 0 is a
-    null pointer. `watch` is called where there is one job. `launch`: what else Device.launch takes."""
+    """Runs an entry as `under_schedules` does. `scratch`: sizes of buffers that follow the arguments; 0 is a null pointer."""
     declared = module.functions[entry].parameters
     if len(arguments) + len(scratch) != len(declared):
         kinds = ", ".join(f"{one.name} ({one.size} bytes)" for one in declared[:8]) + (", ..." if len(declared) > 8 else "")
         raise LaunchError(f"{entry} takes {len(declared)} parameters, {len(arguments)} were given: {kinds or 'none'}")
+
+    def launched(device, addresses):
+        parameters = [_parameter(device, argument, addresses, variable.size) for argument, variable in zip(arguments, declared)]
+        parameters += [device.alloc(np.zeros(size, np.uint8)) if size else 0 for size in scratch]
+        how = {"cooperative": cooperative, "programmatic": programmatic}
+        return [device.launch(module, entry, grid, block, cluster, shared_bytes, parameters, **how)]
+
+    return under_schedules(launched, arguments, arch or arch_for(module.target), **schedules)
+
+
+def under_schedules(
+    launched: Callable[[Device, dict[str, int]], list],
+    arguments: Sequence[Argument],
+    arch: str,
+    *,
+    count: int = 2,
+    seed: int = 0,
+    watch: Callable[[str, int, int, int], None] | None = None,
+    jobs: int = 1,
+) -> Result:
+    """Calls `launched` once under each of `count` schedules, `jobs` of them at a time, each with a device of its own. It places the arguments,
+    notes the addresses of their arrays, and returns the reports of its launches. `watch` is called where there is one job."""
     leaves = [leaf for argument in arguments for leaf in argument.leaves()]
 
     def once(policy, number):
         name = policy if policy == "last" else f"{policy}, seed {number}"
-        device = Device(arch or arch_for(module.target), policy, number)
+        device, addresses = Device(arch, policy, number), {}
         if watch is not None and jobs == 1:
             device.watch = lambda done, all, executed, name=name: watch(name, done, all, executed)
-        addresses, parameters = {}, []
-        for argument, variable in zip(arguments, declared):
-            parameters.append(_parameter(device, argument, addresses, variable.size))
-        parameters += [device.alloc(np.zeros(size, np.uint8)) if size else 0 for size in scratch]
-        report = device.launch(module, entry, grid, block, cluster, shared_bytes, parameters, **launch)
-        for finding in report.findings:
+        reports = launched(device, addresses)
+        for finding in (finding for report in reports for finding in report.findings):
             for argument, address in addresses.items():
                 finding.message = finding.message.replace(f"at {address:#x}", f"of the argument {argument}")
         after = {
@@ -88,12 +104,12 @@ def run(
             for argument in leaves
             if argument.array is not None
         }
-        return name, report, after
+        return name, reports, after
 
     ran = results(once, schedules(count, seed), jobs)
-    reports, first, differing = [(name, report) for name, report, _ in ran], ran[0][2], {}
-    for name, report, after in ran[1:]:
-        if report.completed and reports[0][1].completed:
+    (_, first_reports, first), differing = ran[0], {}
+    for name, reports, after in ran[1:]:
+        if all(report.completed for report in [*first_reports, *reports]):
             for key, array in after.items():
                 if array.tobytes() != first[key].tobytes():
                     differing.setdefault(key, name)
@@ -101,7 +117,8 @@ def run(
     for argument in leaves:
         if argument.expected is not None:
             wrong += _differences(argument, first[argument.name])
-    return Result(reports, causes(reports), first, wrong)
+    named = [(name, report) for name, reports, _ in ran for report in reports]
+    return Result(named, causes(named), first, wrong)
 
 
 def _parameter(device, argument, addresses, size):

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from . import definedness, guards, pending_registers
+from . import definedness, doubts, guards, pending_registers, products
 from .errors import EmulatorError, UnsupportedInstruction
 from .findings import Finding
 from .instructions import load_tables, lookup
@@ -177,6 +177,7 @@ class Instruction:
         self.narrow = {}  # register number -> how many of its low bytes are read, where that is not all
         self.doubtful = False  # run() may leave lanes of its destinations undefined: those in warp.state["undefined lanes"]
         self.unanswered = False  # its destinations are the coordinates of a cluster that an answer may not have taken
+        self.product = None  # of an mma.sync that may wait for others, see products.py
         self.aligned = False
         self.control = False  # may return a jump
         self.guard = None
@@ -184,8 +185,8 @@ class Instruction:
 
     def forget_operands(self):
         """What only decoding looks at goes, which is most of what an instruction holds."""
-        self.operands = self.modifiers = self.reads = self.writes = self.conditional_reads = self.copies = self.unit_copies = None
-        self.passes = self.passed = self.narrow = None
+        self.operands = self.modifiers = self.conditional_reads = self.unit_copies = None
+        self.passes = self.passed = self.narrow = self.product = None
 
     # ---- modifiers
     def flag(self, name):
@@ -387,9 +388,9 @@ class Instruction:
         return None if place is None else f"{self.program.files.get(place[0], place[0])}:{place[1]}"
 
     def report(self, warp, lanes, kind, message, address=None, severity="error", other=None):
-        """`other`: the earlier access that this one meets, as ("written" | "read", instruction)."""
+        """The finding, which may count further places. `other`: the earlier access that this one meets, as ("written" | "read", instruction)."""
         machine = warp.machine
-        machine.findings.add(
+        return machine.findings.add(
             Finding(
                 kind,
                 message,
@@ -407,6 +408,12 @@ class Instruction:
                 other=other,
             )
         )
+
+
+def _guarded(ins, run):
+    if ins.guard is not None:
+        return guards.guarded_aligned(ins, run) if ins.aligned else guards.guarded(ins, run)
+    return guards.aligned(ins, run) if ins.aligned else run
 
 
 def _frozen(array):
@@ -441,8 +448,8 @@ class Program:
         self.code = []
         for function in self.functions:
             self._decode(function)
-        self._wrap()
         self.blocks = self._basic_blocks()
+        self._wrap()
         for ins in self.instructions:
             ins.forget_operands()
 
@@ -611,7 +618,8 @@ class Program:
 
     # ---- what surrounds the semantic functions: register checks, guards, alignment
     def _wrap(self):
-        self.code = definedness.all_checked(self, self.code)
+        self._following = None
+        self.code = definedness.all_checked(self, products.grouped(self, self.code))
         asynchronous = pending_registers.asynchronous_registers(self)
         of_wgmma, loaded = pending_registers.of_wgmma(self), pending_registers.loaded_registers(self)
         for pc, ins in enumerate(self.instructions):
@@ -619,15 +627,20 @@ class Program:
             touched_reads, touched_writes = sorted(ins.reads & asynchronous), sorted(ins.writes & asynchronous)
             of_load = not loaded.isdisjoint(ins.reads | ins.writes)
             if of_load and ins.shuffled is not None:
-                run = pending_registers.exchanged(ins, run)
+                run = pending_registers.exchanged(ins, run, lambda warp: warp.undefined_registers)
             if touched_reads or touched_writes:
                 run = pending_registers.checked(ins, run, touched_reads, touched_writes, self.layout.names)
             elif of_load:
                 run = pending_registers.followed(ins, run, self.layout.names)
             if of_wgmma:
                 run = pending_registers.noted(ins, run, of_wgmma)
-            if ins.guard is not None:
-                run = guards.guarded(ins, run) if not ins.aligned else guards.guarded_aligned(ins, run)
-            elif ins.aligned:
-                run = guards.aligned(ins, run)
             self.code[pc] = run
+        self._inner = self.code
+        self.code = [_guarded(ins, run) for ins, run in zip(self.instructions, self.code)]
+
+    def following(self):
+        """The code that follows doubtful values."""
+        if self._following is None:
+            followed = [doubts.followed(ins, run) for ins, run in zip(self.instructions, self._inner)]
+            self._following = [doubts.guarded(ins, _guarded(ins, run)) for ins, run in zip(self.instructions, followed)]
+        return self._following

@@ -120,6 +120,7 @@ class Findings:
         if known is not finding:
             known.count += finding.count
             known.others += [other for other in finding.others if other not in known.others and len(known.others) < _MOST_OTHERS]
+        return known
 
     def __iter__(self):
         return iter(self._by_place.values())

@@ -163,6 +163,8 @@ class Warp:
         self.parked = {}
         self.clocks = vector_clocks.fresh(cta.cluster.columns, self.number)
         self.pending_registers, self.locked_registers = {}, {}
+        self.products = []  # that wait, see products.py
+        self.doubtful_registers = {}  # see doubts.py: register -> (lanes, findings)
         self.undefined_registers = {}  # loaded from tensor memory that nobody wrote: register -> (lanes, instruction)
         self.loose = []  # writes to shared memory that other lanes of the warp may not know of, see lane_order.py
         self.released = 0  # its tick at its last release
@@ -428,7 +430,8 @@ class Machine:
             ),
             0,
         )
-        self.code = program.code
+        self.code = list(program.code)
+        self.follows_doubts = False  # see doubts.py
         self.counts = [0] * program.length
         self.start_pc = program.start[program.entry]
         self.specials = {}
@@ -460,6 +463,11 @@ class Machine:
     def dismantle(self):
         """Lets go of the device and the program, whom a search for garbage would otherwise have to free: warps and CTAs refer to it."""
         self.__dict__.clear()
+
+    def follow_doubts(self):
+        """From the next instruction on, in the warp that runs, too."""
+        self.follows_doubts = True
+        self.code[:] = self.program.following()
 
     # ---- resources
     def take_registers(self):

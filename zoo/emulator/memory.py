@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right, insort
 
 import numpy as np
 
-from . import lane_order
+from . import doubts, lane_order
 from .clocks import DEPENDENCY
 from .errors import EmulatorError
 from .lanes import FULL, bits_of, mask_of
@@ -218,9 +218,9 @@ class SharedMemory:
         if self.barriers:
             self._report_barrier_overlap(ins, warp, lanes, offsets, size)
         if size <= 8:
-            self.valids[size][index] = _WORD_VALID[size]
+            self.valids[size][index] = WORD_VALID[size]
         else:
-            self.valids[size][index] = _WORD_VALID[8]
+            self.valids[size][index] = WORD_VALID[8]
         words = index if size >= 4 else offsets >> 2
         clocks = warp.clocks[0]
         if ordered:
@@ -259,13 +259,13 @@ class SharedMemory:
 
     def unsettled_write(self, warp, offsets, size):
         """Marks words as written at no time yet: no barrier and no fence covers that. Returns what says when it was: settle(tick)."""
-        words = (offsets[:, None] + np.arange(0, size, 4)).reshape(-1) >> 2
+        epochs, places = self.epoch_views[size], offsets // size
         never = np.uint32(_NEVER << WARP_BITS | warp.number)
-        self.epochs[words] = never
+        epochs[places] = never
 
         def settle(tick):
-            mine = words[self.epochs[words] == never]
-            self.epochs[mine] = tick << WARP_BITS | warp.number
+            now = epochs[places]
+            epochs[places] = np.where(now == never, np.uint32(tick << WARP_BITS | warp.number), now)
 
         return settle
 
@@ -442,20 +442,22 @@ class SharedMemory:
     def _report_invalid(self, ins, warp, lanes, offsets, size):
         bad = np.array([0 in self.valid[o : o + size].tobytes() for o in offsets])
         offset = int(offsets[bad][0])
+        doubtful = lanes if ins.mnemonic == "ldmatrix" else _lane_bits(lanes, bad)  # which gives rows to all lanes
+        where = f" (CTA rank {self.cta.rank}, shared offset {offset:#x})"
         if self.barrier_words[offset >> 3]:
             self._report_bytes(ins, warp, lanes, offset, "mbarrier-misuse", "it reads the 8 bytes of a live mbarrier")
         elif self.pending and self.destinations[offset >> 4 : (offset + size + 15) >> 4].any():
             operation = self.machine.asynchronous.writer_of(self.cta, offset)
-            self._report_bytes(
-                ins, warp, lanes, offset, "pending-destination",
-                "it reads bytes that an asynchronous operation has not yet written" + (f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""),
-                other=operation and ("written", operation.ins),
-            )  # fmt: skip
+            words = "it reads bytes that an asynchronous operation has not yet written"
+            words += f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""
+            other = operation and ("written", operation.ins)
+            doubts.report(ins, warp, doubtful, "warning", "pending-destination", words + where, offset, other=other)
         else:
-            self._report_bytes(ins, warp, lanes, offset, "uninitialised-shared", "it reads shared memory that nobody wrote")
-        # report once: later readers of the same bytes see what this one saw
-        for o in offsets[bad]:
-            self.valid[o : o + size] = 1
+            words = "it reads shared memory that nobody wrote"
+            doubts.report(ins, warp, doubtful, "note", "uninitialised-shared", words + where, offset)
+        if ins.mnemonic not in doubts.LOADS:  # report once: later readers of the same bytes see what this one saw
+            for o in offsets[bad]:
+                self.valid[o : o + size] = 1
 
     def _report_pending(self, ins, warp, lanes, offsets, size, writing):
         granules = offsets >> 4
@@ -465,17 +467,12 @@ class SharedMemory:
         if hit.any():
             offset = int(granules[hit > 0][0]) << 4
             operation = self.machine.asynchronous.writer_of(self.cta, offset)
-            text = f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""
             verb = "writes" if writing else "reads"
-            self._report_bytes(
-                ins,
-                warp,
-                lanes,
-                offset,
-                "pending-destination",
-                f"it {verb} bytes that an asynchronous operation has still to write{text}",
-                other=operation and ("written", operation.ins),
-            )
+            words = f"it {verb} bytes that an asynchronous operation has still to write"
+            words += f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""
+            words += f" (CTA rank {self.cta.rank}, shared offset {offset:#x})"
+            other = operation and ("written", operation.ins)
+            doubts.report(ins, warp, lanes, "warning", "pending-destination", words, offset, other=other)
         if writing:
             hit = self.sources.take(granules)
             if hit.any():
@@ -505,25 +502,14 @@ class SharedMemory:
             epochs = epochs.max(axis=1)
         offset = int(offsets[late][0])
         writer = int(epochs[late][0] & WARP_MASK)
+        doubtful = lanes if ins.mnemonic == "ldmatrix" else _lane_bits(lanes, late)
         if writer == warp.number:  # its own, so it can only be an unsettled one
-            self._report_bytes(
-                ins,
-                warp,
-                lanes,
-                offset,
-                "pending-destination",
-                f"it {verb} bytes of a cp.async that the warp has not waited for",
-                other=self._written_by(offset),
-            )
-            return
-        ins.report(
-            warp,
-            lanes,
-            "race",
-            f"it {verb} shared offset {offset:#x}, which {self.machine.name_of_warp(self.cta, writer)} wrote, and nothing orders the two",
-            offset,
-            other=self._written_by(offset),
-        )
+            kind = "pending-destination"
+            words = f"it {verb} bytes of a cp.async that the warp has not waited for (CTA rank {self.cta.rank}, shared offset {offset:#x})"
+        else:
+            kind = "race"
+            words = f"it {verb} shared offset {offset:#x}, which {self.machine.name_of_warp(self.cta, writer)} wrote, and nothing orders the two"
+        doubts.report(ins, warp, doubtful, "warning", kind, words, offset, other=self._written_by(offset))
 
     def _report_race_at(self, ins, warp, lanes, words, racing, epochs, verb):
         offset = int(self._word_numbers(words)[racing][0]) * 4
@@ -554,7 +540,7 @@ class SharedMemory:
 
 
 _ALL_VALID = {size: b"\1" * (size * 1024) for size in _SIZES}
-_WORD_VALID = {size: _ones(size, 1) for size in (1, 2, 4, 8)}
+WORD_VALID = {size: _ones(size, 1) for size in (1, 2, 4, 8)}
 STATE_READABLE = {size: _ones(min(size, 8), ALLOCATED | WRITTEN) for size in _SIZES}
 STATE_ALLOCATED = {size: _ones(min(size, 8), ALLOCATED) for size in _SIZES}
 
@@ -823,7 +809,7 @@ def write_local(ins, warp, lanes, addresses, size, values):
         return
     local = warp.local
     local.views[size][index] = values
-    local.valids[size][index] = _WORD_VALID[min(size, 8)]
+    local.valids[size][index] = WORD_VALID[min(size, 8)]
     warp.machine.traffic["local written"] += size * len(addresses)
 
 

@@ -69,20 +69,30 @@ def _check_defined(ins, warp, lanes, reads, names):
             del warp.undefined_registers[number]
 
 
-def _defined(warp, lanes, writes):
+def defined(undefined, lanes, writes):
+    """These registers are written. undefined: register -> (lanes, why)."""
     for number in writes:
-        found = warp.undefined_registers.get(number)
+        found = undefined.get(number)
         if found is not None:
             left = found[0] & ~lanes
             if left:
-                warp.undefined_registers[number] = (left, found[1])
+                undefined[number] = (left, found[1])
             else:
-                del warp.undefined_registers[number]
+                del undefined[number]
 
 
-def _move_undefined(ins, warp, lanes, moves, deciding):
+def add(undefined, number, lanes, why):
+    """These lanes of a register are undefined, too. why: a text, or findings of which all are kept."""
+    before = undefined.get(number)
+    if before is not None:
+        lanes |= before[0]
+        if isinstance(why, tuple):
+            why = (*before[1], *(one for one in why if one not in before[1]))
+    undefined[number] = (lanes, why)
+
+
+def move(ins, warp, undefined, lanes, moves, deciding):
     """moves: (destination, sources) each; deciding: registers that all destinations depend on."""
-    undefined = warp.undefined_registers
     chosen = ()
     if ins.chosen_by is not None:  # lanes that take each source
         first = bits_of(warp.values[ins.chosen_by])
@@ -91,12 +101,21 @@ def _move_undefined(ins, warp, lanes, moves, deciding):
     for destination, sources in moves:
         found = [(undefined.get(source), FULL if ins.chosen_by is None else chosen[index]) for index, source in enumerate(sources)]
         moved.append((destination, found + [(undefined.get(number), FULL) for number in deciding]))
-    _defined(warp, lanes, [destination for destination, _ in moved])
+    defined(undefined, lanes, [destination for destination, _ in moved])
     for destination, sources in moved:
         for found, taken in sources:
             if found is not None and found[0] & lanes & taken:
-                before = undefined.get(destination, (0, None))[0]
-                undefined[destination] = (before | found[0] & lanes & taken, found[1])
+                add(undefined, destination, found[0] & lanes & taken, found[1])
+
+
+def moves_of(ins, passed):
+    """(moves, deciding) of an instruction that passes these registers on, for `move`."""
+    moves = ins.copies
+    if ins.shuffled is not None:
+        moves = ()
+    elif moves is None:
+        moves = [(number, sorted(passed)) for number in sorted(ins.writes)]
+    return moves, sorted(passed.difference(*(sources for _, sources in moves)) if moves else ())
 
 
 def _following(ins, names):
@@ -104,17 +123,13 @@ def _following(ins, names):
     passed = definedness.passed_by(ins.program, ins)
     if ins.opcode.startswith("tcgen05.st."):  # marks the cells
         passed = {ins.layout.place_of(item)[0] for item in ins.items(len(ins.operands) - 1) if isinstance(item, Register)}
-    used, moves = sorted(ins.reads - passed), ins.copies
-    if ins.shuffled is not None:
-        moves = ()
-    elif moves is None:
-        moves = [(number, sorted(passed)) for number in sorted(ins.writes)]
-    deciding = sorted(passed.difference(*(sources for _, sources in moves)) if moves else ())
+    used = sorted(ins.reads - passed)
+    moves, deciding = moves_of(ins, passed)
 
     def follow(warp, lanes):
         _check_defined(ins, warp, lanes, used, names)
         if moves:
-            _move_undefined(ins, warp, lanes, moves, deciding)
+            move(ins, warp, warp.undefined_registers, lanes, moves, deciding)
 
     return follow
 
@@ -131,18 +146,19 @@ def followed(ins, run, names):
     return following
 
 
-def exchanged(ins, run):
-    """A shuffle of a value that a tcgen05.ld may have loaded from cells that nobody wrote."""
+def exchanged(ins, run, undefined_of):
+    """A shuffle of a value that may be undefined. undefined_of(warp): register -> (lanes, why)."""
     source, destination = ins.shuffled
 
     def exchanging(warp, lanes):
-        found = warp.undefined_registers.get(source)
+        undefined = undefined_of(warp)
+        found = undefined.get(source)
         outcome = run(warp, lanes)
-        if warp.undefined_registers and outcome is None:
-            _defined(warp, lanes, [destination])
+        if undefined and outcome is None:
+            defined(undefined, lanes, [destination])
             missing = 0 if found is None else lanes & bits_of(mask_of(found[0])[warp.state["shuffled from"]])
             if missing:
-                warp.undefined_registers[destination] = (missing, found[1])
+                undefined[destination] = (missing, found[1])
         return outcome
 
     return exchanging

@@ -265,8 +265,15 @@ class _Machine(Machine):
         self.recording = device.recording = Recording(self.program.instructions)
         self.asynchronous = _Engine(self, self.recording)
         self.mbarriers = _MBarriers(self, self.recording)
-        self.code = [_recorded(ins, run, self) for ins, run in zip(self.program.instructions, self.program.code)]
+        self._record()
         self.waiting_clusters.all = min(self.waiting_clusters.all, device.clusters)
+
+    def _record(self):
+        self.code[:] = [_recorded(ins, run, self) for ins, run in zip(self.program.instructions, self.code)]
+
+    def follow_doubts(self):
+        super().follow_doubts()
+        self._record()
 
     def launch_cluster(self):
         cluster = super().launch_cluster()

@@ -1,16 +1,12 @@
 """Triton kernels: compiled by Triton for a target without a GPU, and launched as its runtime launches them."""
 
-import importlib
-import importlib.util
 import math
-import os
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from .arguments import Argument
 from .errors import EmulatorError, LaunchError
+from .user_code import attribute_of
 
 _TYPES = {
     "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5",
@@ -22,20 +18,7 @@ def function_of(name: str) -> Any:
     """The kernel that `module:function` or `file.py:function` names, without autotuning around it."""
     from triton.runtime.jit import JITFunction
 
-    where, _, attribute = name.rpartition(":")
-    if not where:
-        raise LaunchError(f"{name!r} is not of the form module:function")
-    try:
-        if where.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(where).stem, where)
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            sys.path.insert(0, os.getcwd())
-            module = importlib.import_module(where)
-        found = getattr(module, attribute)
-    except Exception as error:  # the module is a program of the user's
-        raise LaunchError(f"{name}: {type(error).__name__}: {error}") from None
+    found = attribute_of(name)
     while not isinstance(found, JITFunction) and hasattr(found, "fn"):
         found = found.fn
     if not isinstance(found, JITFunction):

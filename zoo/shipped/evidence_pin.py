@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "bcbee77f7f27beb8d630fba8c15f33e07472b2ef24c958777e35c455f4be79d9"
+EVIDENCE_SHA256 = "a4fdfd958a3299fb22d917594a5b1c303f9e45d8e2d2a6938842894126eac140"

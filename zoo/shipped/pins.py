@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "59c63719a0474a3d72f3ee25a0fecb94aab7909fdb2c8f012bb57cf893533893"
+MANIFEST_SHA256 = "87f8bbc8f3f24236601c97e2215d9792e0455586aea13c6fa52d75811b8c73ea"

@@ -31,6 +31,8 @@ def fold_scales(weights: Quantized) -> Folded:
         raise ArgumentError(f"fold_scales: expected weights of mxfp8 in e4m3, got {got}")
     if weights.offsets is not None:
         raise ArgumentError(f"fold_scales: {weights}: weights have no groups of rows")
+    if weights.elements.is_meta:
+        raise ArgumentError(f"fold_scales: {weights} is on the device meta, which holds no numbers; fold weights that are loaded")
     plain = weights.laid("plain")
     *_, rows, columns = plain.stored_shape
     expected = (*plain.elements.shape[:-2], -(-rows // 32) if plain.squares else rows, columns // 32)
@@ -60,12 +62,12 @@ def fold_scales(weights: Quantized) -> Folded:
 def in_fp8b128(weights: Quantized) -> Quantized:
     """`fold_scales` of a layer's weights. The first weight of a process that loses bits warns."""
     global _said
-    made, rounded, largest_error = fold_scales(weights)
+    made, rounded, _ = fold_scales(weights)
     if rounded and not _said:
         _said = True
         warnings.warn(
-            f"zoo: MXFP8 weights run in fp8b128, and {rounded} of {made.elements.numel()} elements of one were rounded, with a relative error "
-            f"of at most {largest_error:.2g}; zoo.torch.fold_scales counts them in each weight",
+            f"zoo: MXFP8 weights run in fp8b128. Of one weight {rounded} of {made.elements.numel()} elements were rounded. Each is off by at most "
+            "1/229376 of the largest element of its 128 x 128. zoo.torch.fold_scales counts them in each weight",
             stacklevel=2,
         )
     return made

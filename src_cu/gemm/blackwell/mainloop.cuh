@@ -2,7 +2,7 @@
 //
 // The whole warp waits, so that ptxas keeps counters in uniform registers. One elected thread copies and multiplies. The loop takes two whole
 // K blocks at a time, because K blocks alternate between two buffers of scales. A second loop takes what is left: the last whole K block of an
-// odd number, and a K block in which the matrix ends. tools/builder/line_ceilings.json limits the instructions of the first loop.
+// odd number, and a K block in which the matrix ends. tools/builder/ceilings.json limits the instructions of the first loop.
 #pragma once
 
 #include "common/tensor_memory.cuh"

@@ -140,6 +140,8 @@ struct FourBitPipeline {
         } else {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
             if constexpr (SPLITS > 1) wait_for_cluster();
+            // Prevents ptxas from keeping the number of K blocks twice. Stored weights of eight tokens with scale128 would spill otherwise.
+            if constexpr (Tile::STORED && Tile::SCALED) asm volatile("" : "+r"(schedule.blocks));
             Ring<Tile::STAGES> ring;
             const bool is_basic = Tile::HAS_BASIC_EPILOGUE && d.is_basic();
             auto as_basic = [&](const auto& what) { is_basic ? what(d.basic()) : what(d); };

@@ -35,8 +35,8 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS) ZO
 
     let_next_kernel_launch();
     const Threads threads(warps_of_row);
-    const uint32_t first_of_cta = blockIdx.x * threads.rows_of_cta(), part = first_of_cta + threads.row_of_cta;
-    const bool has_part = threads.row_of_cta < threads.rows_of_cta() && part < uint32_t(parts);
+    const uint32_t first_of_cta = blockIdx.x * threads.rows_of_cta, part = first_of_cta + threads.row_of_cta;
+    const bool has_part = threads.row_of_cta < threads.rows_of_cta && part < uint32_t(parts);
     const int column = threads.first_column(), columns_left = has_part ? K - column : 0;
     const uint32_t last_of_cta =
         uint32_t(M) - 1 - first_of_cta;  // rows of this CTA's first part: up to so many rows behind its first row

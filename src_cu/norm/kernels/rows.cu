@@ -10,7 +10,10 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS) ZO
     using namespace zoo;
     const NormArguments norm{x, residual, weight, sum, y, rstd, M, K, x_stride, residual_stride, sum_stride, y_stride, eps};
     norm_rows<Variant::x, Variant::weight, Variant::THREADS>(norm, warps_of_row, [](auto& row) {
+        if (!row.has_row) return;
+        zoo::Floats<row.VALUES> normed[row.CELLS];
 #pragma unroll
-        for (int i = 0; i < row.CELLS; i++) row.store(i, row.normed(i));
+        for (int i = 0; i < row.CELLS; i++) normed[i] = row.normed(i);
+        row.store(normed);
     });
 }

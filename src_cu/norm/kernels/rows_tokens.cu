@@ -21,22 +21,21 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS) ZO
     const NormArguments norm{x, residual, weight, sum, y, rstd, M, K, x_stride, residual_stride, sum_stride, y_stride, eps};
     norm_rows<Variant::x, Variant::weight, Variant::THREADS>(norm, warps_of_row, [&](auto& row) {
         uint32_t largest = 0;
+        Floats<Share::VALUES> normed[Share::CELLS];
 #pragma unroll
         for (int i = 0; i < Share::CELLS; i++) {
-            const auto values = row.normed(i);
-            row.store(i, values);
-            largest = max(largest, Cell::magnitude(Cell::largest(values)));
+            normed[i] = row.normed(i);
+            if (row.inside(i)) largest = max(largest, Cell::magnitude(Cell::largest(normed[i])));  // a row may have no column
         }
+        largest = row.threads.largest(largest, maxima);
+        if (!row.has_row) return;
+        if (norm.y != nullptr) row.store(normed);
         const Format format;
-        const uint32_t scale = format.scale_of(Cell::magnitude_to_float(row.threads.largest(largest, maxima)));
-        if (row.has_row && row.threads.first_of_row()) scales[row.row] = __uint_as_float(scale);
-        row.forget();
+        const uint32_t scale = format.scale_of(Cell::magnitude_to_float(largest));
+        if (row.threads.first_of_row()) scales[row.row] = __uint_as_float(scale);
         uint32_t words[Share::CELLS][2];
 #pragma unroll
-        for (int i = 0; i < Share::CELLS; i++) {
-            format.template encode_loaded<Cell>(row.normed(i), format.multiplier(scale), words[i]);
-            if (!row.inside(i)) words[i][0] = words[i][1] = 0;  // a NaN multiplier would make NaN of these
-        }
+        for (int i = 0; i < Share::CELLS; i++) format.template encode_loaded<Cell>(normed[i], format.multiplier(scale), words[i]);
         store_elements<Share>(row, words, q, q_stride, fragments);
     });
 }

@@ -46,10 +46,7 @@ struct RowShare {
         uint32_t words[CELLS][2];
         const int column = first_column + iteration * step;
 #pragma unroll
-        for (int i = 0; i < CELLS; i++) {
-            format.template encode_loaded<In>(cells[i], multiplier, words[i]);
-            if (column + i * PIECE >= K) words[i][0] = words[i][1] = 0;  // a NaN multiplier would make NaN of these
-        }
+        for (int i = 0; i < CELLS; i++) format.template encode_loaded<In>(cells[i], multiplier, words[i]);
         if (fragments)
             store_fragments(words, column, row);
         else
@@ -69,11 +66,14 @@ struct RowShare {
 
     __device__ __forceinline__ void store_fragments(uint32_t (&words)[CELLS][2], int column, uint8_t* row) const {
         const int cell = lane / 2 % 4, odd = lane % 2;
+#pragma unroll
+        for (int i = 0; i < CELLS; i++)
+            if (column + i * PIECE >= K) words[i][0] = words[i][1] = 0;  // a NaN multiplier made NaN of these
         group_transpose<2>(words, cell);
         uint32_t first[4], second[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const uint32_t received = __shfl_xor_sync(0xFFFFFFFF, words[i][odd ? 0 : 1], 1);
+            const uint32_t received = __shfl_xor_sync(0xFFFFFFFF, odd ? words[i][0] : words[i][1], 1);
             first[i] = odd ? received : words[i][0];
             second[i] = odd ? words[i][1] : received;
         }

@@ -11,7 +11,7 @@
 //
 //   DIVIDES_SCALES = false   All LANES lanes of the block compute it. Lane i % LANES keeps the scale of piece i, so after LANES
 //                            pieces each lane stores one scale.
-//   DIVIDES_SCALES = true    OWNERS of the lanes compute one scale each. The other lanes fetch the multiplier by a shuffle.
+//   DIVIDES_SCALES = true    OWNERS of the lanes compute one scale each (rows/split_scales.cuh).
 //
 // Elements are narrower than x: STORERS neighbours hold 16 bytes of q. After STORERS pieces these lanes exchange words, and
 // each lane stores 16 bytes of one piece. Warps share nothing, so the kernel needs neither shared memory nor a barrier.
@@ -24,6 +24,7 @@
 #include "common/input_values.cuh"
 #include "common/variant.cuh"
 #include "common/warp.cuh"
+#include "quantize/rows/split_scales.cuh"
 #include "quantize/scales/scale_layout.cuh"
 
 namespace zoo {
@@ -39,7 +40,7 @@ __device__ __forceinline__ void quantize_split_blocks(Scales layout_of_scales, F
     constexpr int X_BYTES = 16 / In::VALUES;
     constexpr int LANES = Format::BLOCK / In::VALUES;
     constexpr int OWNERS = LANES < LOADS ? LANES : LOADS;
-    constexpr int NEIGHBOURS = LANES / OWNERS;  // lanes that compute the same scale
+    using Split = SplitScales<LANES, OWNERS>;
     constexpr int PIECE = 32 * In::VALUES;
     constexpr int CELL_BYTES = In::VALUES / Format::ELEMENTS_PER_BYTE;  // bytes of q that come from a lane's cell
     constexpr int WORDS = CELL_BYTES < 4 ? 1 : CELL_BYTES / 4;
@@ -76,7 +77,7 @@ __device__ __forceinline__ void quantize_split_blocks(Scales layout_of_scales, F
     q += row * q_stride + (column - lane % STORERS * In::VALUES) / Format::ELEMENTS_PER_BYTE;
     uint32_t words[STORERS][WORDS];
     uint32_t own_scale = 0;
-    float own_multiplier = 0;
+    Split split = {};
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
         if constexpr (Format::DIVIDES_SCALES) {
@@ -84,19 +85,16 @@ __device__ __forceinline__ void quantize_split_blocks(Scales layout_of_scales, F
                 uint32_t magnitudes[OWNERS];
 #pragma unroll
                 for (int j = 0; j < OWNERS; j++) magnitudes[j] = In::largest(data[i + j]);
-                group_reduce_scatter<LANES, 1>(magnitudes, lane, In::larger);
-                own_scale = format.scale_of(In::magnitude_to_float(In::magnitude(magnitudes[0])));
-                own_multiplier = format.multiplier(own_scale);
-                const int own = i + lane % LANES / NEIGHBOURS;
+                split.template find<In>(format, magnitudes, lane);
+                const int own = i + Split::own_block(lane);
                 const uint64_t own_row = row + layout_of_scales.row(own),
                                own_column = block_column + layout_of_scales.column(own);
                 const bool padding = own_row >= M || own_column >= K;
-                if (lane % NEIGHBOURS == 0 && own_row < layout_of_scales.rows_end(M))
+                if (Split::stores(lane) && own_row < layout_of_scales.rows_end(M))
                     layout_of_scales.store(reinterpret_cast<Scale*>(scales), scales_stride, own_row, own_column, K,
-                                           padding ? 0 : own_scale);
+                                           padding ? 0 : split.scale);
             }
-            const float multiplier = __shfl_sync(0xFFFFFFFF, own_multiplier, i % OWNERS * NEIGHBOURS, LANES);
-            format.template encode_loaded<In>(data[i], multiplier, words[i % STORERS]);
+            format.template encode_loaded<In>(data[i], split.multiplier_of(i % OWNERS), words[i % STORERS]);
         } else {
             const uint32_t magnitude = group_max<LANES>(In::largest_magnitude(data[i]));
             const uint32_t scale = format.scale_of(In::magnitude_to_float(magnitude));

@@ -251,6 +251,17 @@ static void copies_by_tensor_map() {
         int pixel = i / 4 % 11, image = i / 4 / 11;  // the filter moves from -1 to 9, its place 1 from 0 to 10
         CHECK(of_host[i] == (pixel < 10 ? 512 * image + 4 * pixel + i % 4 : 0));
     }
+
+    // no kernel of this arch reads a wide map
+    CALL(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeIm2colWide", &found, 12080, cudaEnableDefault, &status));
+    auto encode_wide = (decltype(&cuTensorMapEncodeIm2colWide))found;
+    auto encoded_wide = [&](CUtensorMapSwizzle swizzle) {
+        return encode_wide(&map, CU_TENSOR_MAP_DATA_TYPE_INT32, 3, x, sizes, pitches, -1, 0, 4, 16, ones,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_IM2COL_WIDE_MODE_W128, swizzle,
+                           CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    };
+    CHECK(encoded_wide(CU_TENSOR_MAP_SWIZZLE_NONE) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(encoded_wide(CU_TENSOR_MAP_SWIZZLE_64B) == CUDA_SUCCESS);
 }
 
 static void asks_for_limits() {

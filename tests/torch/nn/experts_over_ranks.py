@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.torch.nn.expert_layers import Problem, in_float64, problem
 from zoo.benchmark import torch_experts
-from zoo.errors import RankError
+from zoo.errors import ArgumentError, RankError
 from zoo.runtime.multiprocessors import limit_here
 from zoo.torch import quantize
 from zoo.torch.nn import Experts, SpreadState, experts, experts_parallel, experts_training
@@ -315,7 +315,7 @@ def sends_a_token_once_to_a_rank(rank: int, size: int) -> None:
     away = int(reached[here].sum() - reached[here, rank].sum())
     answered = int(reached[:, rank].sum() - reached[here, rank].sum())
     message = K + 16 + 16 + 16  # elements, two scales, two ids, two weights: each padded to 16 bytes
-    assert many.ranks.sent_bytes == away * message + answered * 2 * K + (size - 1) * 24
+    assert many.ranks.sent_bytes == away * message + answered * 2 * K + (size - 1) * 64
 
 
 def torch_has_its_layer_over_ranks(rank: int, size: int) -> None:
@@ -383,6 +383,40 @@ def another_library(rank: int, size: int) -> str:
 
 def another_layer(rank: int, size: int) -> str:
     return refused(lambda: Experts(2, K, 128, activation="silu" if rank else "gpt_oss", group=distributed.group.WORLD))
+
+
+def other_parts(rank: int, size: int) -> str:
+    """Set after the layer was built, by one rank."""
+    p, _ = divided("even", size)
+    _, many = layers(rank, size, p, "fp8b128", True, parts=2)
+    many.ranks.parts = 1 if rank else 2
+    return refused(lambda: many(p.x, p.ids, p.weights))
+
+
+def another_capacity(rank: int, size: int) -> str:
+    p, _ = divided("even", size)
+    _, many = layers(rank, size, p, "fp8b128", True, capacity=TOKENS)
+    many.ranks.capacity = 4 + rank
+    return refused(lambda: many(p.x, p.ids, p.weights))
+
+
+def averaged_by_ddp(rank: int, size: int) -> str:
+    """Unless it ignores the experts, as the words say."""
+    p, counts = divided("even", size)
+    here, ddp, found = mine(rank, counts), torch.nn.parallel.DistributedDataParallel, []
+    for ignored in (True, False):
+        _, many = layers(rank, size, p, "fp8b128", False)
+        model = torch.nn.Sequential(many, torch.nn.Linear(K, K, dtype=torch.bfloat16))
+        model.forward = lambda *given, model=model: model[1](model[0](*given))
+        if ignored:
+            ddp._set_params_and_buffers_to_ignore_for_model(model, [name for name in model.state_dict() if name.startswith("0.")])
+        wrapped = ddp(model)
+        try:
+            wrapped(p.x[here], p.ids[here], p.weights[here]).sum().backward()
+            found.append(f"experts of rank {rank}" if torch.equal(many.down.weight, p.down[mine(rank, [E // size] * size)]) else "others")
+        except ArgumentError as error:
+            found.append(str(error))
+    return "\n".join(found)
 
 
 def another_call(rank: int, size: int) -> str:
@@ -592,6 +626,13 @@ EQUAL_ON_FOUR = [
 REFUSED = [
     (another_library, (), "library: rank 0: zoo .*; install one version of zoo on all ranks"),
     (another_layer, (), r"layer: rank 0: Experts 2 x 256 x 128, fp8b128, gpt_oss.*; rank 1: .* silu.*; build one layer on all ranks"),
+    (other_parts, (), r"parts: rank 0: 2; rank 1: 1; set one number on all ranks"),
+    (another_capacity, (), r"capacity: rank 0: 4; rank 1: 5; set one number on all ranks"),
+    (
+        averaged_by_ddp,
+        (),
+        r"experts of rank \d\n.*DistributedDataParallel has copied the experts of one rank.*_set_params_and_buffers_to_ignore_for_model",
+    ),
     (another_call, (), r"call: rank 0: needs no gradient; rank 1: needs gradients of experts; call the layer alike on all ranks"),
     (another_number_of_choices, (), r"ids: rank 0: top_k 1; rank 1: top_k 2; choose as many experts for a token on all ranks"),
     (another_order, (), r"call: rank 0: layer \d+ of the group; rank 1: layer \d+ of the group; call layers in one order on all ranks"),

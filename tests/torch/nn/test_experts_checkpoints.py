@@ -173,6 +173,7 @@ def test_what_is_no_whole_layer_is_a_sentence():
     odd = {**tensors, f"{prefix}1.gate_proj.weight": torch.zeros(64, 256, dtype=torch.float8_e4m3fn)}
     cases = [
         ((tensors, "other."), {}, "no tensor's name begins with 'other.'"),
+        ((tensors, prefix), {"experts": [0, 1]}, r"experts: expected a range, such as range\(0, 4\), got "),
         ((without, prefix), {}, r"no tensor .*2\.up_proj\.weight'"),
         ((odd, prefix), {}, "expected one shape of all experts"),
         (({f"{prefix}0.gate_proj.weight": torch.zeros(4, 4)}, prefix), {}, "of no kind that zoo knows"),

@@ -634,6 +634,8 @@ def copy_async(ins):
         destinations, sources = to(warp, lanes), source(warp, lanes).copy()  # registers may change before execute()
         memory.check_dependency(ins, warp, lanes, sources)
         counts = memory.select(warp.values[length], lanes).astype(np.int64) if length is not None else None
+        if counts is not None and (counts == size).all():
+            counts = None
         offsets = destinations - (warp.cta.rank << 24)
         shared = warp.cta.shared
         if not shared.in_bounds(ins, warp, lanes, int(offsets.min()), int(offsets.max()) + size, "cp.async writes"):
@@ -644,10 +646,10 @@ def copy_async(ins):
         shared.before_write(ins, warp, lanes, offsets, size)
         warp.loose.pop()  # whoever waits for the copies learns of each lane's
         settle = shared.unsettled_write(warp, offsets, size)
-        covered = (offsets[:, None] + np.arange(size)).reshape(-1)
         # Locks are by 16-byte granule, which smaller pieces share with other warps: those are only poisoned.
-        writes = [(warp.cta, covered)] if size == 16 else []
-        shared.valid[covered] = 0
+        writes = [(warp.cta, offsets)] if size == 16 else []
+        places = offsets // size
+        shared.valids[size][places] = 0
 
         def execute():
             if counts is None:
@@ -664,8 +666,8 @@ def copy_async(ins):
                         data[chosen, :count] = flat.reshape(rows.shape)
                 data = data.view(np.dtype(f"u{min(size, 8)}"))
                 data = data if size > 8 else data[:, 0]
-            shared.views[size][offsets // size] = data
-            shared.valid[covered] = 1
+            shared.views[size][places] = data
+            shared.valids[size][places] = memory.WORD_VALID[min(size, 8)]
 
         operation = Operation(ins, warp, lanes, execute, queue=("cp.async", warp), writes=writes, settle=settle)
         warp.state.setdefault("cp.async unsettled", []).append(operation)

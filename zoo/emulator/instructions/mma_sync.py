@@ -11,6 +11,7 @@ import functools
 import numpy as np
 
 from .. import arithmetic, number_formats
+from ..products import Product
 from . import instruction, need_all, put_rows
 from .mma_double import mma_f64
 
@@ -40,30 +41,31 @@ def _places_of_a(registers):
 
 
 def words_of_a(words):
-    """(16, row words) from A's registers (n, 32)."""
-    return words.take(_places_of_a(len(words)))
+    """(..., 16, row words) from A's registers (..., n, 32)."""
+    return words.reshape(*words.shape[:-2], -1).take(_places_of_a(words.shape[-2]), axis=-1)
 
 
 def words_of_b(words):
-    """(8, row words) from B's registers (n, 32)."""
-    return words.reshape(-1, 8, 4).transpose(1, 0, 2).reshape(8, -1)
+    """(..., 8, row words) from B's registers (..., n, 32)."""
+    before = words.shape[:-2]
+    return words.reshape(*before, -1, 8, 4).swapaxes(-3, -2).reshape(*before, 8, -1)
 
 
 def c_matrix(words, result):
-    """(16, 8) register words of C; f16 values in the low half."""
+    """(..., 16, 8) register words of C; f16 values in the low half."""
     if result != "f16":
-        return words.take(_PLACES_OF_C)
-    matrix = np.empty((16, 8), np.uint32)
-    matrix[_C_ROWS[0::2], _C_COLUMNS[0::2]] = words & 0xFFFF
-    matrix[_C_ROWS[1::2], _C_COLUMNS[1::2]] = words >> 16
+        return words.reshape(*words.shape[:-2], -1).take(_PLACES_OF_C, axis=-1)
+    matrix = np.empty((*words.shape[:-2], 16, 8), np.uint32)
+    matrix[..., _C_ROWS[0::2], _C_COLUMNS[0::2]] = words & 0xFFFF
+    matrix[..., _C_ROWS[1::2], _C_COLUMNS[1::2]] = words >> 16
     return matrix
 
 
 def d_registers(matrix, result):
-    """The registers (n, 32) of D from (16, 8) words."""
+    """The registers (..., n, 32) of D from (..., 16, 8) words."""
     if result == "f16":
-        return matrix[_C_ROWS[0::2], _C_COLUMNS[0::2]] | matrix[_C_ROWS[1::2], _C_COLUMNS[1::2]] << 16
-    return matrix.take(_PLACES_OF_D)
+        return matrix[..., _C_ROWS[0::2], _C_COLUMNS[0::2]] | matrix[..., _C_ROWS[1::2], _C_COLUMNS[1::2]] << 16
+    return matrix.reshape(*matrix.shape[:-2], -1).take(_PLACES_OF_D, axis=-1)
 
 
 def codes_of(words, type_name, containers):
@@ -133,23 +135,28 @@ def mma(ins):
     fp8 = a in ("e4m3", "e5m2") or kind is not None
     containers = kind is not None
 
-    def run(warp, lanes):
-        need_all(ins, warp, lanes)
-        words = warp.words
-        left, right = words_of_a(words[a_rows]), words_of_b(words[b_rows])
-        addend = c_matrix(words[c_rows], result)
+    def product(machine, of_a, of_b, of_c):
+        """The registers of D from those of A, B and C, or stacks of them."""
+        left, right, addend = words_of_a(of_a), words_of_b(of_b), c_matrix(of_c, result)
         if integer:
             left, right = integers_of(left.view(np.uint8), a), integers_of(np.ascontiguousarray(right).view(np.uint8), b)
             total = arithmetic.integer_sum(left, right, addend, saturate)
         else:
-            native = warp.machine.device.arch.startswith("sm_12")
+            native = machine.device.arch.startswith("sm_12")
             total = arithmetic.mma_sync_sum(
                 arithmetic.operand(number_formats.FORMATS[a], codes_of(left, a, containers)),
                 arithmetic.operand(number_formats.FORMATS[b], codes_of(right, b, containers)),
-                addend, result, fp8=fp8, native_fp8=native, mode=warp.machine.arithmetic,
+                addend, result, fp8=fp8, native_fp8=native, mode=machine.arithmetic,
             )  # fmt: skip
-        put_rows(warp, d_rows, d_registers(total, result), lanes)
+        return d_registers(total, result)
 
+    def run(warp, lanes):
+        need_all(ins, warp, lanes)
+        words = warp.words
+        put_rows(warp, d_rows, product(warp.machine, words[a_rows], words[b_rows], words[c_rows]), lanes)
+
+    if a in ("f16", "bf16"):
+        ins.product = Product((a, b, result, depth), product, a_rows, b_rows, c_rows, d_rows)
     return run
 
 

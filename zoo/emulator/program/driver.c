@@ -127,9 +127,10 @@ EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *addr
     return (int)ask(request, numbers, map, 128).what;
 }
 
-EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned rank, void *address, const uint64_t *dims, const uint64_t *strides,
-                                   const int *lower, const int *upper, unsigned channels, unsigned pixels, const unsigned *steps,
-                                   int interleave, int swizzle, int promotion, int fill)
+// mode: of im2col.py's MODES. A corner is given for each of W, H and D, or for W alone in a wide mode.
+static int encode_im2col(void *map, int type, unsigned rank, void *address, const uint64_t *dims, const uint64_t *strides, const int *lower,
+                         const int *upper, unsigned corners, unsigned channels, unsigned pixels, const unsigned *steps, int interleave,
+                         unsigned mode, int swizzle, int promotion, int fill)
 {
     if (rank < 3 || rank > 5) return INVALID_VALUE;
     int64_t numbers[25] = {0};  // of each dimension: elements, stride of the next, step, corners of the next
@@ -137,12 +138,29 @@ EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned rank, void *add
         numbers[5 * i] = (int64_t)dims[i];
         numbers[5 * i + 1] = i + 1 < rank ? (int64_t)strides[i] : 0;
         numbers[5 * i + 2] = steps[i];
-        numbers[5 * i + 3] = i + 2 < rank ? lower[i] : 0;
-        numbers[5 * i + 4] = i + 2 < rank ? upper[i] : 0;
+        numbers[5 * i + 3] = i < corners ? lower[i] : 0;
+        numbers[5 * i + 4] = i < corners ? upper[i] : 0;
     }
     struct message request = {IM2COL_MAP,
                               sizeof numbers,
                               {(uint64_t)type, rank, (uint64_t)address, (uint64_t)interleave, (uint64_t)swizzle, (uint64_t)promotion,
-                               (uint64_t)fill, channels, pixels}};
+                               (uint64_t)fill, channels, pixels, mode}};
     return (int)ask(request, numbers, map, 128).what;
+}
+
+EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned rank, void *address, const uint64_t *dims, const uint64_t *strides,
+                                   const int *lower, const int *upper, unsigned channels, unsigned pixels, const unsigned *steps,
+                                   int interleave, int swizzle, int promotion, int fill)
+{
+    return encode_im2col(map, type, rank, address, dims, strides, lower, upper, rank - 2, channels, pixels, steps, interleave, 0, swizzle,
+                         promotion, fill);
+}
+
+EXPORT int cuTensorMapEncodeIm2colWide(void *map, int type, unsigned rank, void *address, const uint64_t *dims, const uint64_t *strides,
+                                       int lower, int upper, unsigned channels, unsigned pixels, const unsigned *steps, int interleave,
+                                       int mode, int swizzle, int promotion, int fill)
+{
+    if (mode < 0 || mode > 1) return INVALID_VALUE;
+    return encode_im2col(map, type, rank, address, dims, strides, &lower, &upper, 1, channels, pixels, steps, interleave,
+                         1 + (unsigned)mode, swizzle, promotion, fill);
 }

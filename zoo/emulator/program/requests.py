@@ -1,5 +1,6 @@
 """The emulator's side of a host program: an emulated device, and what the stand-in asks of it."""
 
+import functools
 import struct
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from ..check import arch_for, schedules
 from ..device import Device, Module, target_must_fit
 from ..errors import EmulatorError, LaunchError
 from ..findings import Findings
+from ..im2col import MODES
 from . import chips
 from .fat_binary import Text, texts
 
@@ -293,8 +295,12 @@ class Requests:
 
     def im2col_map(self, arguments, data):
         dims, strides, steps, lower, upper = np.frombuffer(data, np.int64).reshape(5, 5)[: arguments[1]].T.tolist()
-        shape = (dims, strides[:-1], lower[:-2], upper[:-2], *arguments[7:9])
-        return self._encoded("cuTensorMapEncodeIm2col", arguments, lambda gpu: gpu.im2col_map, shape, steps)
+        channels, pixels, number = arguments[7:10]
+        mode = MODES[number]
+        corners = len(dims) - 2 if number == 0 else 1
+        shape = (dims, strides[:-1], lower[:corners], upper[:corners], channels, pixels)
+        name = "cuTensorMapEncodeIm2colWide" if number else "cuTensorMapEncodeIm2col"
+        return self._encoded(name, arguments, lambda gpu: functools.partial(gpu.im2col_map, mode=mode), shape, steps)
 
     def _encoded(self, name, arguments, encoder, shape, steps):
         dtype, _, address, interleave, swizzle, promotion, fill = arguments[:7]

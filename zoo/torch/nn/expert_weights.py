@@ -19,6 +19,7 @@ from zoo.torch.quantized import Quantized, quantize
 class ExpertWeights(Layer):
     """`weight` (E, N, K) and `bias` (E, N); frozen: buffers. With `gates`, N are gates and ups in this order."""
 
+    promotions = ("regular",)  # GEMMs with an epilogue, or with scales for blocks of A, have no other
     ranks: Ranks | None = None  # over which experts are spread
 
     def __init__(

@@ -26,7 +26,7 @@ _ACTIVATIONS = ("silu", "gpt_oss", "deepseek_v4")
 def _switch(name: str, meaning: str) -> property:
     """A switch of both weights."""
 
-    def turn(layer: Any, on: bool) -> None:
+    def turn(layer: Any, on: Any) -> None:
         setattr(layer.gate_up, name, on)
         setattr(layer.down, name, on)
 
@@ -181,6 +181,7 @@ class Experts(torch.nn.Module):
         "hold_casts", "Whether casts of the weights stay in their memory, where a compiled layer and a CUDA graph read them."
     )
     gather_casts = _switch("gather_casts", "Whether FSDP2 gathers casts of the weights. Set it before fully_shard.")
+    promotion = _switch("promotion", 'How sums of FP8 tokens and 4-bit weights are added up: always "regular", so another word is refused.')
     in_bf16 = _switch("in_bf16", "Whether a layer that is not frozen multiplies in bf16 by torch.")
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -226,6 +227,8 @@ class Experts(torch.nn.Module):
     ) -> torch.Tensor:
         if x.is_meta:
             raise ArgumentError("Experts: with a group, a call needs numbers, and x is on meta; leave out group= to learn shapes")
+        ranks.compare()
+        ranks.refuse_averages(one for part in (self.gate_up, self.down) for one in (*part.parameters(), *part.buffers()))
         if self.frozen and not self.in_bf16:
             if weights.requires_grad and torch.is_grad_enabled():
                 raise ArgumentError(

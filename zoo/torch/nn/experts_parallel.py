@@ -29,7 +29,7 @@ With a capacity each rank sends so many rows to each rank. All sizes are fixed, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -49,6 +49,7 @@ ops: Any = torch.ops.zoo
 
 _TRAINED = RECIPES["fp8b128"]
 _ALIGNED = 4  # words of 4 bytes: kernels read rows where they arrive
+_COUNTS = 8  # A message of counts has a multiple of so many numbers, so that ranks with other `parts` can read it.
 _LAYERS: WeakKeyDictionary[distributed.ProcessGroup, int] = WeakKeyDictionary()  # how many a group has built
 _MODES = ("is frozen", "needs the gradient of x", "needs the gradient of routing weights", "needs gradients of experts")
 
@@ -78,11 +79,9 @@ class Ranks:
             raise ArgumentError("Experts: group: this process is no rank of the group; build the layer on the ranks of the group")
         self.experts, self.first, self.total = experts, self.rank * experts, self.size * experts
         self.parts, self.capacity, self.multiprocessors, self.sent_bytes = parts, capacity, multiprocessors, 0
-        every: list[Any] = [None] * self.size
-        with self._waiting("digests"):
-            distributed.all_gather_object(every, {"library": library(), "layer": layer}, group=group)
-        self._same("library", [one["library"] for one in every], "install one version of zoo on all ranks")
-        self._same("layer", [one["layer"] for one in every], "build one layer on all ranks")
+        self.layer = layer
+        self._compared: Any = "nothing"
+        self.compare()
         self.number = _LAYERS[group] = _LAYERS.get(group, 0) + 1
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -107,6 +106,39 @@ class Ranks:
             if one != of_ranks[0]:
                 raise RankError(f"Experts: {name}: rank 0: {of_ranks[0]}; rank {rank}: {one}; {remedy}")
 
+    def compare(self) -> None:
+        """Compares what all ranks have alike: when a layer is built, and where a call follows new sizes of messages without counts."""
+        sizes = None if self.capacity is None else (self.parts, self.capacity)
+        if sizes == self._compared:
+            return
+        mine: tuple[Any, ...] = library(), self.layer, self.parts, self.capacity
+        every: list[tuple[Any, ...]] = [()] * self.size
+        with self._waiting("digests"):
+            distributed.all_gather_object(every, mine, group=self.group)
+        remedies = {
+            "library": "install one version of zoo",
+            "layer": "build one layer",
+            "parts": "set one number",
+            "capacity": "set one number",
+        }
+        for place, (name, remedy) in enumerate(remedies.items()):
+            self._same(name, [one[place] for one in every], f"{remedy} on all ranks")
+        self._compared = sizes
+
+    def refuse_averages(self, weights: Iterable[torch.Tensor]) -> None:
+        """DistributedDataParallel around the model would give all ranks the experts of one rank."""
+        wrapper = torch.nn.parallel.DistributedDataParallel._get_active_ddp_module()
+        if wrapper is None:
+            return
+        averaged = {id(one) for one in (*wrapper._module_parameters, *wrapper.modules_buffers)}
+        ranks = [set(distributed.get_process_group_ranks(one)) for one in (self.group, wrapper.process_group)]
+        if len(ranks[0] & ranks[1]) > 1 and any(id(one) in averaged for one in weights):
+            raise ArgumentError(
+                "Experts: group: DistributedDataParallel has copied the experts of one rank to all ranks, and averages gradients of different experts; "
+                "build the model again, and before wrapping it pass the names of parameters and buffers of gate_up and down to "
+                "DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)"
+            )
+
     def refuse_spread(self, weight: Any) -> None:
         """A mesh with several ranks of the group would gather their experts as parts of one weight."""
         if (
@@ -120,10 +152,12 @@ class Ranks:
 
     def counts(self, rows: list[torch.Tensor], modes: tuple[bool, ...], choices: int) -> list[tuple[list[int], list[int]]]:
         """Rows of each part for each rank (ranks,) -> rows for and from each rank. The host waits, because all_to_all asks it for sizes."""
-        mode = sum(on << bit for bit, on in enumerate((*modes, self.number)))
-        mine = torch.stack((torch.full_like(rows[0], mode), torch.full_like(rows[0], choices), *rows), 1).long()
+        about = sum(on << bit for bit, on in enumerate((*modes, self.number))), choices, self.parts
+        mine = torch.stack((*(torch.full_like(rows[0], one) for one in about), *rows), 1).long()
+        mine = torch.nn.functional.pad(mine, (0, -mine.shape[1] % _COUNTS))
         theirs = self.begin("counts", mine, [1] * self.size, [1] * self.size)()
-        (_, _, *send), (others, of_token, *receive) = torch.stack((mine, theirs)).mT.tolist()
+        (_, _, _, *send), (others, of_token, of_parts, *receive) = torch.stack((mine, theirs)).mT[:, : 3 + len(rows)].tolist()
+        self._same("parts", of_parts, "set one number on all ranks")
         self._same("call", [f"layer {one >> len(_MODES)} of the group" for one in others], "call layers in one order on all ranks")
         self._same("ids", [f"top_k {one}" for one in of_token], "choose as many experts for a token on all ranks")
         words = [", ".join(word for bit, word in enumerate(_MODES) if one >> bit & 1) or "needs no gradient" for one in others]
@@ -172,7 +206,7 @@ def of_ranks(
         raise ArgumentError("Experts: group: nvfp4 has one scale for the tokens of all ranks; choose another format")
     if not isinstance(group, distributed.ProcessGroup) and group != distributed.GroupMember.NON_GROUP_MEMBER:
         raise ArgumentError(f"Experts: group: expected a process group, got {shown(group)}; of a DeviceMesh pass mesh.get_group()")
-    ranks = Ranks(group, experts, f"{layer}, parts {parts}, capacity {capacity}", parts, capacity, multiprocessors)
+    ranks = Ranks(group, experts, layer, parts, capacity, multiprocessors)
     if (first, total) not in ((0, None), (ranks.first, ranks.total)):
         raise ArgumentError(
             f"Experts: group: rank {ranks.rank} has the experts {ranks.first} .. {ranks.first + experts - 1} of {ranks.total}, "

@@ -56,6 +56,8 @@ def read(
         return tensors[prefix + part].to(place)
 
     experts = range(total) if experts is None else experts
+    if not isinstance(experts, range):
+        raise ArgumentError(f"from_checkpoint: experts: expected a range, such as range(0, {total}), got {shown(experts)}")
     if experts.step != 1 or not len(experts) or experts.start < 0 or experts.stop > total:
         raise ArgumentError(f"from_checkpoint: experts: expected a range inside 0 .. {total}, got {experts}")
     gate_up, down = (one.read(get, names, experts) for names in one.names)

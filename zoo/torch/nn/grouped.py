@@ -70,4 +70,4 @@ class GroupedLinear(Layer):
 
     def extra_repr(self) -> str:
         shape = f"num_groups={self.num_groups}, in_features={self.in_features}, out_features={self.out_features}"
-        return f"{shape}, bias={self.bias is not None}, format={self.format}{', frozen' if self.frozen else ''}"
+        return f"{shape}, bias={self.bias is not None}, {super().extra_repr()}"

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 
+from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import check_device, format_of
 from zoo.torch.nn.gathered import Gathered, Sent
@@ -30,7 +31,7 @@ class Layer(torch.nn.Module):
 
     add_gradients: bool = False
     in_bf16: bool = False
-    promotion: str = "never"
+    promotions: tuple[str, ...] = ("never", "regular")  # of which the first is the usual one
     format: str
     weight: torch.Tensor | None
     bias: torch.Tensor | None
@@ -50,6 +51,17 @@ class Layer(torch.nn.Module):
     @property
     def frozen(self) -> bool:
         return self.weight is None
+
+    @property
+    def promotion(self) -> str:
+        found: str = self.__dict__.get("_promotion", self.promotions[0])
+        return found
+
+    @promotion.setter
+    def promotion(self, value: str) -> None:
+        if value not in self.promotions:
+            raise ArgumentError(f"promotion: {self} expects {' or '.join(map(repr, self.promotions))}, got {shown(value)}")
+        self._promotion = value
 
     @property
     def hold_casts(self) -> bool:
@@ -112,6 +124,10 @@ class Layer(torch.nn.Module):
 
     def _shape(self) -> tuple[int, int]:
         raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        promotion = f", promotion={self.promotion}" if format_of(self.format).tokens == "fp8token" else ""
+        return f"format={self.format}{promotion}{', frozen' if self.frozen else ''}"
 
     def __setattr__(self, name: str, value: Any) -> None:
         kept = self.__dict__.get("_kept")

@@ -84,4 +84,4 @@ class Linear(Layer, torch.nn.Linear):
         return self.out_features, self.in_features
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, format={self.format}{', frozen' if self.frozen else ''}"
+        return f"{torch.nn.Linear.extra_repr(self)}, {Layer.extra_repr(self)}"

@@ -98,7 +98,8 @@ def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate
     for one in chosen.values():
         check_device(form.name, _weights(one)[0].device)
     errors = _output_errors(model, chosen, form.name, calibrate) if calibrate is not None else {}
-    report = Report(others=_others(model, layers))
+    stacks = _stacks(model, layers)
+    report = Report(others=_others(model, layers | stacks))
     with _progress(layers) as names:
         for name in names:
             layer, before = layers[name], sum(one.nbytes for one in _weights(layers[name]))
@@ -112,11 +113,29 @@ def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate
             held = [getattr(part, one) for part in _parts(layer) for one in ("weight", "elements", "scales", "tensor_scale")]
             after = sum(one.nbytes for one in held if one is not None)
             report.layers.append(LayerReport(name, form.name, before, after, error, errors.get(name, math.nan)))
+    for name, module in stacks.items():
+        size = sum(one.nbytes for one in module.parameters(recurse=False))
+        report.layers.append(LayerReport(name, "", size, size, kept=_of_others(module)))
     return report
 
 
+def _stacks(model: torch.nn.Module, layers: dict[str, Any]) -> dict[str, torch.nn.Module]:
+    """Modules of other libraries with a matrix of each expert in one parameter, as experts of transformers have."""
+    own = {id(part) for layer in layers.values() for part in _parts(layer)}
+    found = {}
+    for name, module in model.named_modules():
+        if id(module) not in own and sum(one.dim() == 3 for one in module.parameters(recurse=False)) > 1:
+            found[name] = module
+    return found
+
+
+def _of_others(module: torch.nn.Module) -> str:
+    remedy = "; zoo.transformers.ZooConfig replaces these while loading" if type(module).__module__.startswith("transformers.") else ""
+    return f"experts of {type(module).__name__}{remedy}"
+
+
 def _others(model: torch.nn.Module, layers: dict[str, Any]) -> dict[str, int]:
-    """Bytes of the parameters that no linear layer has, by the class of their module: experts of other libraries, embeddings, norms."""
+    """Bytes of the parameters that no such layer has, by the class of their module: embeddings, norms, other libraries' layers."""
     seen = {id(parameter) for layer in layers.values() for parameter in layer.parameters()}
     found: dict[str, int] = {}
     for module in model.modules():

@@ -120,7 +120,7 @@ struct Epilogue {
 
    private:
     __device__ __forceinline__ Finish::Row row_of(const TileRow& row) const {
-        return {row.row(), finish.alpha_of(row.work.group), row.exists() ? finish.scale_of(row.row()) : 1};
+        return finish.row_of(row.row(), row.work.group, row.exists());
     }
 };
 

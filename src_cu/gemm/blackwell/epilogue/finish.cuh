@@ -6,6 +6,7 @@
 
 #include "common/global_memory.cuh"
 #include "common/half.cuh"
+#include "common/sector_store.cuh"
 
 namespace zoo {
 
@@ -85,6 +86,9 @@ struct Finish {
         int row;
         float alpha, scale;
     };
+    __device__ __forceinline__ Row row_of(int row, int group, bool exists) const {
+        return {row, alpha_of(group), exists ? scale_of(row) : 1};
+    }
     __device__ __forceinline__ float alpha_of(int group) const { return alpha == nullptr ? 1 : alpha[group * alpha_stride]; }
     __device__ __forceinline__ float scale_of(int row) const { return row_scale == nullptr ? 1 : row_scale[row]; }
 
@@ -110,15 +114,16 @@ struct Finish {
         return sum;
     }
 
-    // The first `count` of neighbouring columns of a row. The loop's first pass applies alpha and bias, the second row_scale and c: both passes
-    // are one piece of code.
+    // The first `count` of neighbouring columns of a row. The loop's first pass adds the bias, the second c: both are one piece of code.
     template <int COUNT>
     __device__ __forceinline__ void finish_columns(float (&sums)[COUNT], const Row& row, int group, int column, int count) const {
+        multiply_all(sums, row.alpha);  // 1 if there is no alpha
+        if (bias.first == nullptr && row_scale == nullptr && c.first == nullptr) return;
 #pragma unroll 1
         for (int last = 0; last < 2; last++) {
-            if (last ? row_scale != nullptr : alpha != nullptr) multiply_all(sums, last ? row.scale : row.alpha);
             const Addend added{last ? c.first : bias.first, last ? c.is_bf16 : bias.is_bf16};
             if (added.first != nullptr) added.add_to(sums, (last ? row.row * c_stride : group * bias_stride) + column, 1, count);
+            if (!last) multiply_all(sums, row.scale);
         }
     }
 
@@ -138,21 +143,17 @@ struct Finish {
         if (c.first != nullptr) c.add_to(sums, row * c_stride + column, c_stride, count);
     }
 
-    // Stores 16 bytes at a time. `count` is a multiple of 8.
+    // Stores the first `count` of neighbouring columns of a row. `count` is a multiple of 8.
     template <int COUNT>
     __device__ __forceinline__ void store_columns(const float (&values)[COUNT], int row, int column, int count) const {
         const int64_t at = row * d_stride + column;
         if (dtype == OutputType::f32) {
-#pragma unroll
-            for (int i = 0; i < COUNT; i += 4)
-                if (i < count) store_16_bytes(d + (at + i) * 4, reinterpret_cast<const uint32_t*>(&values[i]));
+            store_sectors(d + at * 4, reinterpret_cast<const uint32_t (&)[COUNT]>(values), count * 4);
         } else {
+            uint32_t words[COUNT / 2];
 #pragma unroll
-            for (int i = 0; i < COUNT; i += 8) {
-                const uint32_t words[4] = {to_16_bits(values[i], values[i + 1]), to_16_bits(values[i + 2], values[i + 3]),
-                                           to_16_bits(values[i + 4], values[i + 5]), to_16_bits(values[i + 6], values[i + 7])};
-                if (i < count) store_16_bytes(d + (at + i) * 2, words);
-            }
+            for (int i = 0; i < COUNT; i += 2) words[i / 2] = to_16_bits(values[i], values[i + 1]);
+            store_sectors(d + at * 2, words, count * 2);
         }
     }
 

@@ -9,7 +9,6 @@
 #include "common/e2m1.cuh"
 #include "common/e8m0.cuh"
 #include "common/fp8.cuh"
-#include "common/global_memory.cuh"
 #include "common/magnitude.cuh"
 #include "common/warp.cuh"
 #include "gemm/blackwell/epilogue/finish.cuh"
@@ -137,11 +136,7 @@ struct QuantisedResult {
                     words[b * BLOCK / Format::PER_WORD + w] =
                         format.template encode<Format::PER_WORD>(&block[w * Format::PER_WORD], multiplier);
             }
-            if (row.exists()) {
-                uint8_t* target = to.q + row.row() * to.stride + column / Format::PER_BYTE;
-#pragma unroll
-                for (int w = 0; w < SEGMENT / Format::PER_WORD; w += 4) store_16_bytes(target + 4 * w, &words[w]);
-            }
+            if (row.exists()) store_sectors(to.q + row.row() * to.stride + column / Format::PER_BYTE, words, sizeof(words));
 #pragma unroll
             for (int b = 0; b < SEGMENT / BLOCK; b++)
                 *to.scale(row, column / BLOCK + b) = row.exists() ? scale_bytes >> 8 * b : 0;

@@ -6,35 +6,45 @@
 
 namespace zoo {
 
-// Finishes and stores a chunk of a lane's sums. Tokens as rows: the lane has neighbouring columns of a row of D. SWAPPED: it has neighbouring
+// Finishes and stores chunks of a lane's sums. Tokens as rows: the lane has neighbouring columns of a row of D. SWAPPED: it has neighbouring
 // rows of a column, and the 32 lanes of a warp write a row.
 template <class Tile>
-__device__ __forceinline__ void store_chunk(const Finish& finish, const TileWork& work, int lane, int first,
-                                            float (&sums)[Tile::CHUNK]) {
-    if constexpr (Tile::SWAPPED) {
-        if (lane >= work.columns) return;
-        const int row = work.row + first, column = work.column + lane, count = work.rows - first;
-        // Rows that the tile does not have hold arbitrary sums.
+struct StoreChunk {
+    const Finish& finish;
+    const TileWork& work;
+    int lane;
+    Finish::Row row;  // tokens as rows: the lane's
+
+    __device__ __forceinline__ StoreChunk(const Finish& finish, const TileWork& work, int lane)
+        : finish(finish), work(work), lane(lane), row(finish.row_of(work.row + lane, work.group, lane < work.rows)) {}
+
+    __device__ __forceinline__ void operator()(int first, float (&sums)[Tile::CHUNK]) const {
+        if constexpr (Tile::SWAPPED) {
+            if (lane >= work.columns) return;
+            const int token = work.row + first, column = work.column + lane, count = work.rows - first;
+            // Rows that the tile does not have hold arbitrary sums.
 #pragma unroll
-        for (int i = 0; i < Tile::CHUNK; i++) sums[i] = i < count ? sums[i] : 0;
-        finish.finish_rows(sums, row, work.group, column, count);
-        finish.store_rows(sums, row, column, count);
-    } else {
-        if (lane >= work.rows) return;
-        const int row = work.row + lane, column = work.column + first, count = work.columns - first;
-        finish.finish_columns(sums, {row, finish.alpha_of(work.group), finish.scale_of(row)}, work.group, column, count);
-        finish.store_columns(sums, row, column, count);
+            for (int i = 0; i < Tile::CHUNK; i++) sums[i] = i < count ? sums[i] : 0;
+            finish.finish_rows(sums, token, work.group, column, count);
+            finish.store_rows(sums, token, column, count);
+        } else {
+            if (lane >= work.rows) return;
+            const int column = work.column + first, count = work.columns - first;
+            finish.finish_columns(sums, row, work.group, column, count);
+            finish.store_columns(sums, row.row, column, count);
+        }
     }
-}
+};
 
 // For groups without columns of K, where no MMA makes sums.
 template <class Tile>
 __device__ __forceinline__ void store_zeros(const Finish& finish, const TileWork& work, int lane) {
     static_assert(!Tile::SWAPPED);
     if (lane >= work.rows) return;
-    const float zeros[8] = {};
+    const float zeros[SEGMENT] = {};
 #pragma unroll 1
-    for (int i = 0; i < work.columns; i += 8) finish.store_columns(zeros, work.row + lane, work.column + i, 8);
+    for (int i = 0; i < work.columns; i += SEGMENT)
+        finish.store_columns(zeros, work.row + lane, work.column + i, work.columns - i);
 }
 
 // The epilogue of a tile whose K is not split.
@@ -45,8 +55,7 @@ struct StoreD {
     const Pipeline<Tile>& pipeline;
 
     __device__ __forceinline__ void operator()(SumsReader<Tile>& reader, const TileWork& work, int lane) const {
-        reader.read(tile, work,
-                    [&](int first, auto& sums) { store_chunk<Tile>(finish, work, pipeline.rank * LANES + lane, first, sums); });
+        reader.read(tile, work, StoreChunk<Tile>(finish, work, pipeline.rank * LANES + lane));
     }
 };
 
@@ -94,9 +103,10 @@ __device__ __forceinline__ void compute_d(Tile& tile, const DenseTiles<Tile>& ti
     const int splits = tiles.share.splits, split = tiles.share.split;
     Pipeline<Tile> pipeline{tile, Tile::CTAS * splits, walk_of(persistent, false)};
     pipeline.run(tiles, elements, scales, types, K, [&](SumsReader<Tile>& reader, const TileWork& work, int lane) {
+        const StoreChunk<Tile> store(finish, work, pipeline.rank * LANES + lane);
         reader.read(tile, work, [&](int first, auto& sums) {
             if (!Tile::SWAPPED || splits == 1)
-                store_chunk<Tile>(finish, work, pipeline.rank * LANES + lane, first, sums);
+                store(first, sums);
             else if constexpr (Tile::SWAPPED)
                 SplitKSums<Tile>::of(tile).write(work, lane, first, sums);
         });

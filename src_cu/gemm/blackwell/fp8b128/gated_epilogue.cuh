@@ -40,21 +40,16 @@ struct Fp8b128Result {
 
     // Stores 32 columns of a row, of which a multiple of 8 exist; if they are quantised, a multiple of 16.
     __device__ __forceinline__ void store_rounded(int row, int column, const float (&h)[SEGMENT]) const {
+        uint32_t words[SEGMENT / 2];
 #pragma unroll
-        for (int i = 0; i < SEGMENT; i += 8) {
-            const uint32_t words[4] = {encode_two<bf16>(h[i], h[i + 1]), encode_two<bf16>(h[i + 2], h[i + 3]),
-                                       encode_two<bf16>(h[i + 4], h[i + 5]), encode_two<bf16>(h[i + 6], h[i + 7])};
-            if (column + i < columns) store_16_bytes(d + (row * stride + column + i) * 2, words);
-        }
+        for (int w = 0; w < SEGMENT / 2; w++) words[w] = encode_two<bf16>(h[2 * w], h[2 * w + 1]);
+        store_sectors(d + (row * stride + column) * 2, words, (columns - column) * 2);
     }
     __device__ __forceinline__ void store_quantised(int row, int column, const float (&h)[SEGMENT], float multiplier) const {
+        uint32_t words[SEGMENT / 4];
 #pragma unroll
-        for (int i = 0; i < SEGMENT; i += 16) {
-            uint32_t words[4];
-#pragma unroll
-            for (int w = 0; w < 4; w++) words[w] = encode_four_fp8<e4m3>(&h[i + 4 * w], multiplier);
-            if (column + i < columns) store_16_bytes(d + row * stride + column + i, words);
-        }
+        for (int w = 0; w < SEGMENT / 4; w++) words[w] = encode_four_fp8<e4m3>(&h[4 * w], multiplier);
+        store_sectors(d + row * stride + column, words, columns - column);
     }
 
     __device__ __forceinline__ void store_two(int row, int column, float first, float second, float multiplier) const {

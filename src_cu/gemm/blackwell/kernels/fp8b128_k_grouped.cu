@@ -130,6 +130,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
                          store_zeros<Tile>(finish, work, lane);
                          return;
                      }
+                     const StoreChunk<Tile> store(finish, work, lane);
                      reader.read(tile, work, [&](int first, auto& sums) {
                          if (accumulate && lane < work.rows) {
                              const uint8_t* before = finish.d + ((work.row + lane) * d_stride + work.column + first) * bytes;
@@ -137,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
                              for (int i = 0; i < Tile::CHUNK; i += 8)
                                  if (first + i < work.columns) add_eight(before + i * bytes, f32, &sums[i]);
                          }
-                         store_chunk<Tile>(finish, work, lane, first, sums);
+                         store(first, sums);
                      });
                  });
     pipeline.free_tensor_memory();

@@ -72,9 +72,10 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
                          store_zeros<Tile>(finish, work, row);
                          return;
                      }
+                     const StoreChunk<Tile> store(accumulate ? without_alpha : finish, work, row);
                      reader.read(tile, work, [&](int first, auto& sums) {
                          if (accumulate) add_d(finish, work, row, first, sums);
-                         store_chunk<Tile>(accumulate ? without_alpha : finish, work, row, first, sums);
+                         store(first, sums);
                      });
                  });
     pipeline.free_tensor_memory();

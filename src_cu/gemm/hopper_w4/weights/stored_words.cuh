@@ -50,7 +50,7 @@ struct StoredBlockFragments : BlockFragments<Tile> {
     }
 
     __device__ __forceinline__ void find_addresses(const Tile& tile) {
-        const uint32_t thread = threadIdx.x, row = rows.upper_from_there(thread), quarter = thread % 4;
+        const uint32_t thread = reread_thread_index(), row = rows.upper_from_there(thread), quarter = thread % 4;
         this->first_codes = rows.rows_at(tile) + row * ROW_BYTES + (quarter / 2 ^ row % 8) * 16 + quarter % 2 * 8;
         asm volatile("" : "+r"(this->first_codes));
     }

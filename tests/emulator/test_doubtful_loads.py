@@ -1,0 +1,101 @@
+"""A load of shared memory that nobody wrote, or whose writer nothing orders, is an error once its value is used."""
+
+import numpy as np
+import pytest
+from core_support import kernel, launch, only
+
+from zoo import emulator
+
+SHARED = ".shared .align 16 .b8 tile[1024];"
+LOAD = "mov.u32 %r1, tile; ld.shared.u32 %r2, [%r1];"
+STORE = "st.global.u32 [%rd0], {};"
+
+
+def run(body, shared=SHARED, **options):
+    gpu = emulator.Device(scheduling=options.pop("scheduling", "issue"))
+    return launch(kernel(body, parameters=1, shared=shared), device=gpu, params=[gpu.alloc(np.zeros(512, np.uint8))], **options)
+
+
+UNUSED = {
+    "nothing follows": "",
+    "it is replaced": "mov.u32 %r2, 1;" + STORE.format("%r2"),
+    "it is not chosen": "setp.eq.u32 %p1, 0, 0; selp.b32 %r3, %r0, %r2, %p1;" + STORE.format("%r3"),
+    "its lanes do not store": "setp.eq.u32 %p1, %r0, 3; @%p1 mov.u32 %r2, 5; @%p1 " + STORE.format("%r2"),
+    "it is computed with": "add.u32 %r3, %r2, 1; cvt.rn.f32.u32 %f1, %r3;",
+    "it goes to a lane that does not store": "setp.eq.u32 %p1, %r0, 0; @!%p1 mov.u32 %r2, 1; shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;"
+    "setp.eq.u32 %p2, %r0, 2; @%p2 " + STORE.format("%r3"),
+}
+USED = {
+    "stored": STORE.format("%r2"),
+    "stored in a sum": "add.u32 %r3, %r2, 1; mul.lo.u32 %r3, %r3, 3;" + STORE.format("%r3"),
+    "an address": "and.b32 %r3, %r2, 4; add.u32 %r3, %r1, %r3; st.shared.u32 [%r3], 0;",
+    "branched on": "setp.eq.u32 %p1, %r2, 7; @%p1 bra END; END:",
+    "a guard": "setp.eq.u32 %p1, %r2, 7; @%p1 " + STORE.format("%r0"),
+    "stored by another lane": "setp.eq.u32 %p1, %r0, 0; @!%p1 mov.u32 %r2, 1; shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;"
+    "setp.eq.u32 %p2, %r0, 1; @%p2 " + STORE.format("%r3"),
+    "added to memory": "red.global.add.u32 [%rd0], %r2;",
+    "used in a later round": """mov.u32 %r3, 0; mov.u32 %r4, 0;
+        LOOP: ld.shared.u32 %r2, [%r1+32]; setp.eq.u32 %p1, %r3, 2; @%p1 mov.u32 %r4, %r2;
+        add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 3; @%p2 bra LOOP; st.global.u32 [%rd0], %r4;""",
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_an_unwritten_value_that_nobody_uses_is_a_note(name):
+    report = run(LOAD + UNUSED[name])
+    assert report.ok and only(report, "uninitialised-shared").severity == "note"
+
+
+@pytest.mark.parametrize("name", USED)
+def test_an_unwritten_value_that_is_used_is_an_error_of_its_load(name):
+    report = run(LOAD + USED[name])
+    errors = [finding for finding in report.findings if finding.severity == "error"]
+    assert [finding.kind for finding in errors] == ["uninitialised-shared"] and errors[0].text.startswith("ld.shared.u32")
+
+
+def test_a_later_load_of_the_same_bytes_is_judged_by_its_own_use():
+    """The first load must not make the bytes count as written."""
+    report = run(LOAD + "\nld.shared.u32 %r3, [%r1];" + STORE.format("%r3"))
+    assert [(finding.severity, finding.text.split()[1]) for finding in report.findings] == [("note", "%r2,"), ("error", "%r3,")]
+
+
+def test_the_use_of_a_register_is_the_use_of_all_that_its_lanes_loaded():
+    loads = "setp.lt.u32 %p1, %r0, 16; mov.u32 %r1, tile;\n@%p1 ld.shared.u32 %r2, [%r1];\n@!%p1 ld.shared.u32 %r2, [%r1+4];\n"
+    for use in (STORE.format("%r2"), "add.u32 %r3, %r2, %r0;" + STORE.format("%r3")):
+        assert [finding.severity for finding in run(loads + use).findings] == ["error", "error"]
+
+
+EXCHANGE = """
+    mov.u32 %r1, tile; shl.b32 %r2, %r0, 2; add.u32 %r2, %r1, %r2; st.shared.u32 [%r2], %r0;
+    xor.b32 %r3, %r0, 32; shl.b32 %r3, %r3, 2; add.u32 %r3, %r1, %r3; ld.shared.u32 %r4, [%r3];
+"""
+
+
+def test_a_racing_read_is_a_warning_until_its_value_is_used():
+    for use, severity in (("", "warning"), (STORE.format("%r4"), "error")):
+        races = [finding for finding in run(EXCHANGE + use, block=64).findings if finding.message.startswith("it reads")]
+        assert [(finding.kind, finding.severity) for finding in races if finding.kind == "race"] == [("race", severity)]
+
+
+MATRIX = "mov.u32 %r1, tile; shl.b32 %r2, %r0, 4; add.u32 %r1, %r1, %r2; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r3}, [%r1];"
+
+
+def test_the_rows_of_a_matrix_reach_all_lanes():
+    use = "setp.eq.u32 %p1, %r0, 31; @%p1 " + STORE.format("%r3")
+    for more, severity in (("", "note"), (use, "error")):
+        assert only(run(MATRIX + more), "uninitialised-shared").severity == severity
+
+
+def test_a_copy_that_is_not_waited_for_may_be_loaded_and_left():
+    body = """
+        mov.u32 %r1, tile; shl.b32 %r2, %r0, 4; add.u32 %r1, %r1, %r2; cvt.u64.u32 %rd2, %r2; add.u64 %rd2, %rd0, %rd2;
+        cp.async.cg.shared.global [%r1], [%rd2], 16;
+        ld.shared.u32 %r3, [%r1];
+    """
+    for use, severity in (("", "warning"), ("add.u32 %r4, %r3, %r0; st.global.u32 [%rd0], %r4;", "error")):
+        found = [
+            finding
+            for finding in run(body + use + "cp.async.wait_all;", scheduling="last").findings
+            if finding.text.startswith("ld.shared")
+        ]
+        assert [(finding.kind, finding.severity) for finding in found] == [("pending-destination", severity)]
