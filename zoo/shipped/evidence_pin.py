@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "a4fdfd958a3299fb22d917594a5b1c303f9e45d8e2d2a6938842894126eac140"
+EVIDENCE_SHA256 = "dfb226dab82ee5b1884b0a473dc734889a81d32f4f5cee765e8175a655d20fe0"
