@@ -4,7 +4,7 @@
 //     deepseek_v4    the same of limited gates and ups
 //     gpt_oss        gate * sigmoid(1.702 gate) * (up + 1) of limited gates and ups
 //
-// Included by the gated kernels of 4-bit weights and of Blackwell.
+// Included by all SwiGLU kernels.
 #pragma once
 
 #include "common/sigmoid.cuh"

@@ -5,7 +5,7 @@
 //     warpgroup 1 |       0 ####pp 1 ####pp 2 ####pp      p promotion: sums += partial sums * scales, in f32
 //
 // The tensor cores keep 13 bits of fraction. So the sum of each K block is multiplied by the block's two scales and promoted to f32 registers.
-// Promotion needs one fused multiply-add for 128 of the tensor cores', a quarter of their time. While a warpgroup promotes, the wgmmas of the
+// Promotion costs one fma for 128 multiply-adds of the tensor cores: a quarter of their time. While a warpgroup promotes, the wgmmas of the
 // others run. Only the stages synchronise warpgroups. A K block needs 807 cycles at 192 x 128 with three warpgroups, 768 of them for the tensor
 // cores. It needs 870 cycles at 128 x 192 with two warpgroups (H200).
 //
@@ -53,15 +53,15 @@ struct ScaleProducts<Tile, false> {  // tokens are rows: a thread has two rows, 
 
 template <class Tile>
 struct ScaleProducts<Tile, true> {  // tokens are columns: producers have stored products; a thread has two columns of every eight
-    static constexpr int SUMS = Tile::SUMS % 8 == 0 ? 8 : 4,
-                         PIECES = Tile::SUMS / SUMS;  // a piece has the products of so many sums
-    // Pieces that are read while the wgmmas run. If these are all, the stage is free when the wgmmas end; else registers limit them.
+    static constexpr int PIECE_SUMS = Tile::SUMS % 8 == 0 ? 8 : 4,
+                         PIECES = Tile::SUMS / PIECE_SUMS;  // a piece has the products of PIECE_SUMS sums
+    // Pieces that are read while the wgmmas run. If AHEAD is PIECES, the stage is free when the wgmmas end. Otherwise registers limit AHEAD.
     static constexpr int AHEAD = PIECES <= 2 || PIECES <= 8 && Tile::WARPGROUPS < 3 && !Tile::OVERLAPPED ? PIECES
                                  : PIECES == 8 && Tile::WARPGROUPS == 1                                  ? 4
                                                                                                          : 1;
     static constexpr bool READ_FROM_STAGE = AHEAD < PIECES;
-    struct alignas(SUMS * 2) Piece {
-        float of[SUMS / 2];
+    struct alignas(PIECE_SUMS * 2) Piece {
+        float of[PIECE_SUMS / 2];
     };
     Piece first[AHEAD];
     const Piece* pieces;
@@ -111,8 +111,9 @@ __device__ __forceinline__ void promote_columns(float (&sums)[Tile::SUMS], const
     for (int i = 0; i < F::PIECES; i++) {
         if (i + F::AHEAD < F::PIECES) pieces[i + F::AHEAD] = factors.pieces[i + F::AHEAD];
 #pragma unroll
-        for (int j = 0; j < F::SUMS; j++)
-            sums[i * F::SUMS + j] = fmaf(partial[i * F::SUMS + j], pieces[i].of[j / 4 * 2 + j % 2], sums[i * F::SUMS + j]);
+        for (int j = 0; j < F::PIECE_SUMS; j++)
+            sums[i * F::PIECE_SUMS + j] =
+                fmaf(partial[i * F::PIECE_SUMS + j], pieces[i].of[j / 4 * 2 + j % 2], sums[i * F::PIECE_SUMS + j]);
     }
 }
 
@@ -212,7 +213,7 @@ __device__ __forceinline__ void multiply_blocks(Tile& tile, Ring<Tile::STAGES>& 
     }
 }
 
-// A loop for each number of columns that may have the first scale, so that promotion has no test.
+// One loop for each position of the boundary between scales, so promotion needs no branch.
 template <class Tile, int SPLIT>
 __device__ __forceinline__ void multiply_split(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row, int split,
                                                float (&sums)[Tile::WAVES][Tile::SUMS]) {

@@ -28,11 +28,11 @@ constexpr int SCALE_BLOCK =
     128;  // elements of a row that share a scale: also the depth of a K block, and the rows of B that share a scale
 
 template <int TOKENS_, int WEIGHTS_, int STAGES_, int WARPGROUPS_, bool SWAPPED_, bool OVERLAPPED_,
-          int WEIGHTS_A_SCALE_ = SCALE_BLOCK, int COLUMN_WAVES_ = !SWAPPED_ && WEIGHTS_ == 256 ? 2 : 1>
+          int WEIGHTS_PER_SCALE_ = SCALE_BLOCK, int COLUMN_WAVES_ = !SWAPPED_ && WEIGHTS_ == 256 ? 2 : 1>
 struct Fp8Tile {
     static constexpr int TOKENS = TOKENS_, WEIGHTS = WEIGHTS_, STAGES = STAGES_, WARPGROUPS = WARPGROUPS_;
     static constexpr bool SWAPPED = SWAPPED_, OVERLAPPED = OVERLAPPED_;
-    static constexpr int WEIGHTS_PER_SCALE = WEIGHTS_A_SCALE_;  // rows of B
+    static constexpr int WEIGHTS_PER_SCALE = WEIGHTS_PER_SCALE_;  // rows of B
 
     static constexpr int COLUMN_WAVES = COLUMN_WAVES_;  // the columns of 64 rows are cut into so many waves
 

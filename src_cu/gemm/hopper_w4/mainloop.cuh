@@ -3,7 +3,7 @@
 // bits, and are added to f32 sums: promotion. zoo/reference/four_bit_gemm.py defines the sums to the bit. Included by pipelines with FP8 tokens.
 //
 // multiply_with_two_partials(): promotes every 256 columns. Two token parts have a set of partial sums each: one set is promoted while the wgmmas of
-// the other set run. Words are overwritten two chunks at a time, when the second part's wgmmas have read them.
+// the other set run. Words of two chunks are overwritten at a time, after part 1's wgmmas have read them.
 // With one token part there is one set of partial sums. The other warpgroup's wgmmas run during its promotion. Waiting for the first half of a K
 // block before multiplying the second half is faster.
 //
@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
             decltype(next) after = {};
             if (chunk < LAST) after = block.load(chunk + 1, left);
             if (TOKEN_PARTS == 2 && chunk == 0) wait_for_multiplications<1>();
-            // The wgmmas that read the words of this half: with two parts, of part 1 of the block before; with one, of the other half.
+            // Waits for the wgmmas that read the words of this half: part 1 of the previous block, or with one part the other half.
             if (chunk == HALF) wait_for_multiplications<0>();
             hold(block.words[chunk]);
             unpack(next, entries, block.words[chunk]);

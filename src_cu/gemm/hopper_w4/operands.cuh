@@ -41,8 +41,8 @@ struct PromoteAlways {
     __device__ __forceinline__ float added(float sum, float partial) const { return __fadd_rn(sum, partial); }
 };
 
-// Promotes after each K block if `asked`. Else only the first K block overwrites the partial sums, which grow along K and replace the f32 sums.
-// The replacement is an fma with the factor `kept` = 0, so both cases cost one instruction. It happens after each K block, for one loop serves both.
+// Promotes after each K block if `asked`. Otherwise partial sums grow along all of K, and replace the f32 sums after each K block.
+// The replacement is an fma with the factor `kept` = 0. So one loop serves both cases, by one instruction.
 struct PromoteIfAsked {
     bool asked, begin = true;
     float kept;
@@ -59,8 +59,8 @@ struct PackedMatrices {
     int weight_parts, chunks;
 };
 
-// scale128 of A. Strides count scales. `row` counts the rows of all groups. So group_stride is the distance from a group's scales to the
-// next group's, minus row_stride times the rows of a slot.
+// scale128 of A. Strides count scales. `row` includes the slots of earlier groups. So group_stride is the distance between the scales of two
+// neighbouring groups, minus row_stride times the rows of a slot.
 struct TokenScales {
     const float* first;
     int64_t row_stride, block_stride, group_stride;
@@ -97,7 +97,7 @@ struct FourBitOperands {
     // One thread copies a stage: CHUNKS chunks, from `chunk` on. Chunks after the last are not copied; tokens become zeros there.
     __device__ __forceinline__ void load(Tile& tile, int stage, const Work& work, int chunk) const {
         const int chunks = max(min(b.chunks - chunk, Tile::CHUNKS), 0), first = work.weight / CHUNK_ROWS;
-        const int parts = min(b.weight_parts - first, Tile::HEIGHTS);
+        const int parts = min(b.weight_parts - first, Tile::WEIGHT_PARTS);
         const uint32_t bytes = chunks * Tile::CHUNK_BYTES;
         Barrier* full = &tile.full[stage];
         arrive_expecting_bytes(full, parts * bytes + (Tile::GATHERS ? 0 : Tile::LINES * box_rows * 128));
@@ -111,7 +111,7 @@ struct FourBitOperands {
         if constexpr (!Tile::GATHERS)
 #pragma unroll
             for (int line = 0; line < Tile::LINES; line++)
-                load_box(tile.tokens[stage][line], a, (chunk / Tile::CHUNKS_A_LINE + line) * (Tile::CHUNKS_A_LINE * CHUNK),
+                load_box(tile.tokens[stage][line], a, (chunk / Tile::CHUNKS_PER_LINE + line) * (Tile::CHUNKS_PER_LINE * CHUNK),
                          work.token, &tile.full[stage]);
     }
 
@@ -153,7 +153,7 @@ __device__ __forceinline__ void load_token_scales(Tile& tile, Schedule schedule,
             tile.wait_until_empty(ring);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                const int block = chunk / Tile::CHUNKS_A_LINE + half;
+                const int block = chunk / Tile::CHUNKS_PER_LINE + half;
                 const int rows = block < scales.blocks ? work.end_token - work.token : 0;
                 const float* place = scales.of(work.token + lane, work.group, block);
                 const uint32_t to = shared_address(tile.scales.of[ring.stage][half]);
@@ -168,7 +168,7 @@ __device__ __forceinline__ void load_token_scales(Tile& tile, Schedule schedule,
     }
 }
 
-// How many threads gather tokens: the table's constant GATHERS says whether. More threads would leave two CTAs of 32 bf16 tokens too few registers.
+// How many threads gather tokens, if the table's constant GATHERS is 1. More threads would leave two CTAs of 32 bf16 tokens too few registers.
 template <class V>
 constexpr int gathering_threads() {
     if constexpr (requires { requires V::GATHERS != 0; }) return V::CTAS > 1 ? 32 : 96;
@@ -221,7 +221,7 @@ __device__ __forceinline__ void gather_tokens(Tile& tile, Schedule schedule, con
             tile.wait_until_empty(ring);
 #pragma unroll LINES_AT_ONCE
             for (int line = 0; line < Tile::LINES; line++) {
-                const int block = chunk / Tile::CHUNKS_A_LINE + line, byte = block * 128 + piece * 16;
+                const int block = chunk / Tile::CHUNKS_PER_LINE + line, byte = block * 128 + piece * 16;
                 const uint32_t exist = byte < a.row_bytes ? mine.exist : 0;
                 const uint8_t* from = a.first + byte;
                 const uint32_t to = shared_address(tile.tokens[ring.stage][line]) + first * 128 + (piece ^ first % 8) * 16;

@@ -47,8 +47,8 @@ struct FourBitTile {
     // Compiles a second epilogue for calls with bf16 D and neither bias nor row_scale, except with split K. It takes 2 to 9 KB of code, which
     // the longer code of stored weights leaves no room for.
     static constexpr bool HAS_BASIC_EPILOGUE = !STORED;
-    static constexpr int HEIGHTS = WARPGROUPS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
-    static constexpr int CHUNKS_A_LINE = 2, LINES = CHUNKS / CHUNKS_A_LINE;  // a line: 128 bytes of a token
+    static constexpr int WEIGHT_PARTS = WARPGROUPS, WEIGHTS = WEIGHT_PARTS * CHUNK_ROWS, SUMS = TOKENS / 2;
+    static constexpr int CHUNKS_PER_LINE = 2, LINES = CHUNKS / CHUNKS_PER_LINE;  // a line: 128 bytes of a token
     static constexpr int CHUNK_BYTES = CODE_BYTES + (STORED ? 0 : CHUNK_ROWS * CHUNK / (FORMAT == WeightFormat::nvfp4 ? 16 : 32));
     static_assert(CHUNKS == PROMOTED_CHUNKS);
 

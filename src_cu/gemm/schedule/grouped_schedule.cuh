@@ -5,7 +5,7 @@
 //     ManyGroupsSchedule     a step looks at 128 groups, four in each lane: decoding steps of a mixture of experts
 //     IndexedSchedule        m_indices give each row's group: no walk along groups
 //
-// Included by grouped GEMMs of all families.
+// Included by grouped GEMMs on Hopper. Blackwell has blackwell/schedule/grouped_tiles.cuh.
 #pragma once
 
 #include "gemm/schedule/tile_schedule.cuh"

@@ -1,5 +1,5 @@
 // The last steps from a sum to an element of D, and their order: times alpha, plus bias, times row_scale, plus c, each rounded to f32; then one
-// rounding to D's dtype. All epilogues include it.
+// rounding to D's dtype. Included by all GEMMs of blackwell/.
 #pragma once
 
 #include <cstdint>

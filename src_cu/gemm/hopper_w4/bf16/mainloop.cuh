@@ -50,8 +50,8 @@ struct Bf16Tile {
     static constexpr WeightLayout LAYOUT = LAYOUT_;
     static constexpr bool STORED = LAYOUT != WeightLayout::packed;
     static constexpr bool LOOKS_UP = LOOKS_UP_;  // pairs of stored codes are read from a table
-    static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
-    static constexpr int CHUNKS_A_LINE = 1,
+    static constexpr int WEIGHT_PARTS = WARPGROUPS * PARTS, WEIGHTS = WEIGHT_PARTS * CHUNK_ROWS, SUMS = TOKENS / 2;
+    static constexpr int CHUNKS_PER_LINE = 1,
                          LINES = CHUNKS;  // a line: 128 bytes of a token
     static constexpr int CHUNK_BYTES =
         STORED ? CODE_BYTES : CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == WeightFormat::nvfp4 ? 16 : 32);
@@ -73,7 +73,7 @@ struct Bf16Tile {
     static constexpr uint32_t FULL_ARRIVALS = 1 + GATHERING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
-    alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][HEIGHTS][CHUNKS * CHUNK_BYTES];
+    alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][WEIGHT_PARTS][CHUNKS * CHUNK_BYTES];
     std::conditional_t<LOOKS_UP, PairsOfBytes, Nothing> pairs;
     Barrier full[STAGES], empty[STAGES];
 

@@ -15,7 +15,7 @@ namespace zoo {
 template <class Tile>
 __device__ __forceinline__ void dequantize_weights(Tile& tile, int blocks, const PackedMatrices& b,
                                                    const FourBitResult<Tile::FORMAT>& d, int thread) {
-    constexpr int UNITS = Tile::HEIGHTS * Tile::CHUNKS;
+    constexpr int UNITS = Tile::WEIGHT_PARTS * Tile::CHUNKS;
     const uint32_t table = shared_address(tile.magnitudes);
     const int lane = thread % 32, row = thread / 32 * 16 + lane % 16;
     Ring<Tile::STAGES> ring;

@@ -33,7 +33,7 @@ struct AnnouncedTile {
 template <int PIECE_BYTES>
 struct DequantizesInCta {
     static constexpr bool ONCE = false;
-    static constexpr int THREADS = 128, PACKED = 2, STAGES_A_TILE = 1;  // dequantizers may be ahead by a tile for each stage
+    static constexpr int THREADS = 128, PACKED = 2, STAGES_PER_TILE = 1;  // dequantizers may be ahead by a tile for each stage
     static constexpr int MATH_REGISTERS = 216, DEQUANTIZER_REGISTERS = 32, LOADER_REGISTERS = 48;
 
     alignas(128) uint8_t packed[PACKED][2][PIECE_BYTES];
@@ -71,7 +71,7 @@ struct TileAndUnits {
 template <int PIECE_BYTES>
 struct DequantizesOnce {
     static constexpr bool ONCE = true;
-    static constexpr int THREADS = 0, WARPS = 2, STAGES_A_TILE = 2;  // the producer may be ahead by a tile for each two stages
+    static constexpr int THREADS = 0, WARPS = 2, STAGES_PER_TILE = 2;  // the producer may be ahead by a tile for each two stages
     static constexpr int MATH_REGISTERS = 224, LOADER_REGISTERS = 56;
 
     alignas(128) uint8_t packed[WARPS][2][PIECE_BYTES];
@@ -107,12 +107,12 @@ struct DequantizedTile {
     static constexpr bool GATHERS = false, STORED = false;
     static constexpr Promotion PROMOTION = PROMOTION_;
     static constexpr bool SCALED = PROMOTION == Promotion::every_128_scaled;
-    static constexpr int HEIGHTS = WEIGHTS / CHUNK_ROWS, CHUNKS = 2, CHUNKS_A_LINE = 2, LINES = 1;
+    static constexpr int WEIGHT_PARTS = WEIGHTS / CHUNK_ROWS, CHUNKS = 2, CHUNKS_PER_LINE = 2, LINES = 1;
     static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == WeightFormat::nvfp4 ? 16 : 32);
     using Dequantizing = Dequantizing_<CHUNKS * CHUNK_BYTES>;
     static constexpr int WAVES = TOKENS / (WARPGROUPS * WGMMA_ROWS), SUMS = WEIGHTS / 2;  // a warpgroup has WAVES times 64 tokens
     static constexpr int STAGES_PER_PROMOTION = SCALED ? 1 : PROMOTED_CHUNKS / CHUNKS;
-    static_assert(STAGES >= 2 * STAGES_PER_PROMOTION && STAGES % Dequantizing::STAGES_A_TILE == 0);
+    static_assert(STAGES >= 2 * STAGES_PER_PROMOTION && STAGES % Dequantizing::STAGES_PER_TILE == 0);
 
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32,
                          DEQUANTIZING_THREADS = Dequantizing::THREADS;
@@ -120,7 +120,7 @@ struct DequantizedTile {
     static constexpr int COPYING_THREADS = SCALED ? 32 : 0;  // arrive at full[] by their copies
     static constexpr uint32_t FULL_ARRIVALS = 1 + DEQUANTIZING_THREADS / 32 + COPYING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
     static constexpr int COLUMNS =
-        STAGES / Dequantizing::STAGES_A_TILE + 1;  // tiles whose factors are in shared memory at a time
+        STAGES / Dequantizing::STAGES_PER_TILE + 1;  // tiles whose factors are in shared memory at a time
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(1024) uint8_t weights[STAGES][WEIGHTS * 128];

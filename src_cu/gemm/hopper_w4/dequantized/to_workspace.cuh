@@ -173,12 +173,12 @@ struct WorkspaceWriter {
         uint32_t next_ticket = take_ticket();
         int ticket = __shfl_sync(0xFFFFFFFF, next_ticket, 0);
         bool exists = find(ticket, parity);
-        for (int height = 0; height < Tile::HEIGHTS; height++) load(exists, parity, height);
+        for (int height = 0; height < Tile::WEIGHT_PARTS; height++) load(exists, parity, height);
         while (exists) {
             next_ticket = take_ticket();  // the atomic's latency overlaps the work on the current unit
             while (ticket - Workspace_::UNITS_AHEAD >= tile.dequantizing.get_progress()) __nanosleep(200);
 #pragma unroll 1
-            for (int height = 0; height < Tile::HEIGHTS; height++) {
+            for (int height = 0; height < Tile::WEIGHT_PARTS; height++) {
                 wait(&tile.dequantizing.full[index][height], parity);
                 dequantize(height);
                 __syncwarp();  // all lanes have read the buffer, which load() overwrites
@@ -221,7 +221,7 @@ struct WorkspaceWriter {
     __device__ __forceinline__ void dequantize(int height) const {
         const DequantizedUnit of = unit(parity);
         const int chunks = height < of.heights ? of.chunks : 0;
-        uint8_t* target = workspace.weights + (int64_t(of.index) * Tile::HEIGHTS + height) * PIECE_BYTES;
+        uint8_t* target = workspace.weights + (int64_t(of.index) * Tile::WEIGHT_PARTS + height) * PIECE_BYTES;
         const uint32_t table = shared_address(tile.magnitudes), packed = shared_address(tile.dequantizing.packed[index][height]);
         uint8_t* rows = tile.dequantizing.rows[index];
         const int lane = lane_anew();

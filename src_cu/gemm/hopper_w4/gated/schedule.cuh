@@ -6,7 +6,7 @@
 //     tiles            | left       | right      | left        | right       |
 //     double tiles     |            0            |             1             |
 //
-// Four schedules hand them out. `tiles_per_scale` is 2 where h gets scales of its own, else 1, and then every tile is independent.
+// Four schedules give out tiles. `tiles_per_scale` is 2 if h gets its own scales. Otherwise it is 1, and tiles are independent.
 //
 //     DoubleTilesInSequence                one CTA: the left tile, then the right tile
 //     DoubleTilesByCluster                 a cluster of two CTAs: one tile each, at the same time
@@ -19,8 +19,8 @@
 
 namespace zoo {
 
-// Whether next() ends in a vote, which tells ptxas that the lanes stay together. The vote makes the mainloop of stored bf16 weights longer above eight
-// tokens, and the other mainloops shorter.
+// Whether next() ends with a warp vote, so ptxas treats the warp as converged. The vote makes mainloops shorter, except those of stored bf16 weights
+// above eight tokens.
 template <class Tile>
 constexpr bool VOTES = !(Tile::OF_BF16 && Tile::STORED && Tile::TOKENS > 8);
 

@@ -3,9 +3,9 @@
 //
 //     warps 0 to 7     two warpgroups dequantize, multiply, promote and store
 //     warp 8           one lane loads weights, and tokens that no index gathers
-//     warp 9, or       cubins that gather:            gather rows of A by index, with their scale128
-//     warps 9 to 11    other cubins with scale128:    warp 9 copies scale128
-//                      others above 64 tokens:        idle, for only whole warpgroups give registers to others
+//     warp 9           copies scale128, where no index gathers. With two CTAs on a multiprocessor it gathers rows of A by index
+//     warps 9 to 11    gather rows of A by index, with their scale128, where a CTA has the multiprocessor
+//     others to 11     idle, above 64 tokens: setmaxnreg is for whole warpgroups
 //
 // Read the files in this order:
 //

@@ -37,8 +37,8 @@ struct UnpromotedTile {
     static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, WARPGROUPS = 2;
     static constexpr bool GATHERS = GATHERS_, SCALED = false, STORED = false;
-    static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
-    static constexpr int CHUNKS = 2, CHUNKS_A_LINE = 2, LINES = CHUNKS / CHUNKS_A_LINE;  // a line: 128 bytes of a token
+    static constexpr int WEIGHT_PARTS = WARPGROUPS * PARTS, WEIGHTS = WEIGHT_PARTS * CHUNK_ROWS, SUMS = TOKENS / 2;
+    static constexpr int CHUNKS = 2, CHUNKS_PER_LINE = 2, LINES = CHUNKS / CHUNKS_PER_LINE;  // a line: 128 bytes of a token
     static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == WeightFormat::nvfp4 ? 16 : 32);
 
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
@@ -49,7 +49,7 @@ struct UnpromotedTile {
     static constexpr uint32_t FULL_ARRIVALS = 1 + GATHERING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
-    alignas(128) uint8_t weights[STAGES][HEIGHTS][CHUNKS * CHUNK_BYTES];
+    alignas(128) uint8_t weights[STAGES][WEIGHT_PARTS][CHUNKS * CHUNK_BYTES];
     uint2 magnitudes[128];
     Barrier full[STAGES], empty[STAGES];
 

@@ -21,8 +21,8 @@
 
 namespace zoo {
 
-// The multiplier of a scale byte. nvfp4: an eighth of the e4m3. mxfp4: 2^(byte - 120), or 0 for byte 0; the packer stores 126 minus the distance to
-// the row's `largest` scale, by which the epilogue multiplies. Byte 127 is NaN.
+// The multiplier of a scale byte. nvfp4: an eighth of the e4m3. mxfp4: 2^(byte - 120). Byte 0 means 0, byte 127 NaN. The packer stores
+// 126 - (largest - scale) with the row's `largest` scale, by which the epilogue multiplies.
 template <WeightFormat WEIGHTS>
 __device__ __forceinline__ float multiplier_of(uint32_t byte) {
     if constexpr (WEIGHTS == WeightFormat::nvfp4) return Fp8<e4m3>::decode(byte) * 0.125f;
@@ -128,9 +128,9 @@ struct BlockFragments {
         tokens = uint32_t(matrix_descriptor(tile.tokens[stage][0]));
     }
     template <int PARTIAL>
-    __device__ __forceinline__ void multiply(int turn, int chunk, float (&partial)[PARTIAL], bool begins) const {
+    __device__ __forceinline__ void multiply(int part, int chunk, float (&partial)[PARTIAL], bool begins) const {
         constexpr int COLUMNS = 2 * PARTIAL;
-        const uint32_t at = tokens + chunk / 2 * (Tile::TOKENS * 128 / UNIT) + turn * (COLUMNS * 128 / UNIT);
+        const uint32_t at = tokens + chunk / 2 * (Tile::TOKENS * 128 / UNIT) + part * (COLUMNS * 128 / UNIT);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
             const uint64_t rows = matrix_descriptor(nullptr) | uint32_t(at + chunk % 2 * 4 + s * 2);
