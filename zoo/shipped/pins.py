@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "87f8bbc8f3f24236601c97e2215d9792e0455586aea13c6fa52d75811b8c73ea"
+MANIFEST_SHA256 = "d6e53e93fb16959c8c87a9696ee861f8ad146481dde7175a0cb22204890f4100"
