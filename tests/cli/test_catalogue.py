@@ -132,7 +132,7 @@ def test_the_total_counts_each_cubin_once(zoo_command):
     assert len(cubins) < sum(len(kernel.variants) for kernel in packaged.find())
     megabytes = sum(variant.bytes for variant in cubins.values()) / 1e6
     words = " ".join(zoo_command("list").output.split())
-    assert f"{len(packaged.manifest.names)} kernels, {len(cubins)} cubins, {megabytes:.1f} MB: " in words
+    assert f"{len(packaged.manifest.names)} kernels, {len(cubins):,} cubins, {megabytes:.1f} MB: " in words
     for arch, family in (("sm_90a", "Hopper"), ("sm_100f", "Blackwell")):
         assert f"{sum(variant.arch == arch for variant in cubins.values())} for {family} ({arch})" in words
 

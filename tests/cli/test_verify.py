@@ -36,7 +36,7 @@ def problems(result):
 def test_sound_cubins_pass(zoo_command, cubins):
     result = zoo_command("--cubins", cubins, "verify")
     assert result.exit_code == 0
-    assert f"{len(some_cubins(cubins))} cubins" in result.output and "as the manifest says" in result.output
+    assert f"{len(some_cubins(cubins)):,} cubins" in result.output and "as the manifest says" in result.output
 
 
 def test_a_flipped_byte_is_rejected(zoo_command, one_kernel):

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "dfb226dab82ee5b1884b0a473dc734889a81d32f4f5cee765e8175a655d20fe0"
+EVIDENCE_SHA256 = "66d507054f47f9d3b3defe9a9eadcae32aa05590fc1e910ab52221377dd4f53f"
