@@ -20,7 +20,7 @@ _MOST_LINES = 30  # of kernels by name; more are folded
 _OF_ONE_LINE = ("dequantize", "norm", "requantize")
 _SIGNS = {  # of what has been seen of the cubins of an arch: the sign, its ASCII twin, its colour, what it means
     "seen": ("\u25cf", "#", "green", "passed on a GPU"),
-    "partly": ("\u25d0", "+", "yellow", "partly on a GPU"),
+    "partly": ("\u25d0", "+", "yellow", "partly"),
     "emulated": ("\u25cb", "o", "yellow", "emulated only"),
     "unseen": ("?", "?", "yellow", "never run"),
     "failed": ("!", "!", "red", "FAILED"),
