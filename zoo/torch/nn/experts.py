@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from zoo.contract.whole_numbers import shown
+from zoo.contract.whole_numbers import shown, whole
 from zoo.errors import ArgumentError
 from zoo.torch.nn.expert_weights import ExpertWeights
 from zoo.torch.nn.experts_parallel import Ranks, of_ranks, served, trained, untraced
@@ -71,6 +71,11 @@ class Experts(torch.nn.Module):
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
+        experts, hidden, intermediate, first = (
+            whole(one, f"Experts: {name}")
+            for name, one in (("experts", experts), ("hidden", hidden), ("intermediate", intermediate), ("first", first))
+        )
+        total = None if total is None else whole(total, "Experts: total")
         _check(format, hidden, intermediate, activation, limit, gates)
         about = f"Experts {experts} x {hidden} x {intermediate}, {format}, {activation}, limit {limit}, gates {gates}, bias {bias}"
         exchange = parts, capacity, multiprocessors
@@ -201,8 +206,8 @@ class Experts(torch.nn.Module):
         def shared() -> torch.Tensor | None:
             return None if self.shared is None else self._of_shared(x).to(torch.bfloat16)
 
-        whole = self.gates == "interleaved" or self.intermediate % 128 == 0
-        simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole and not self.in_bf16
+        fits = self.gates == "interleaved" or self.intermediate % 128 == 0
+        simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and fits and not self.in_bf16
         if self.ranks is not None:
             y = self._over_ranks(self.ranks, tokens, ids, weights, shared, simple)
         else:
@@ -306,7 +311,7 @@ def _check(format: str, hidden: int, intermediate: int, activation: str, limit: 
         raise ArgumentError(f"Experts: no activation {shown(activation)}; there are {', '.join(_ACTIVATIONS)}")
     if gates not in ("halves", "interleaved"):
         raise ArgumentError(f"Experts: gates: expected 'halves' or 'interleaved', got {shown(gates)}")
-    if limit is not None and not limit > 0:
+    if limit is not None and not (isinstance(limit, (int, float)) and limit > 0):
         raise ArgumentError(f"Experts: limit: expected a number above 0, got {shown(limit)}")
     if limit is not None and activation == "silu":
         raise ArgumentError("Experts: silu has no limit; activation='deepseek_v4' is silu with limits")
