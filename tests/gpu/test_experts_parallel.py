@@ -1,4 +1,4 @@
-"""Experts spread over ranks on GPUs: every row has the bits that one GPU computes. Two GPUs talk by NCCL; ranks that share one by gloo."""
+"""Experts spread over ranks on GPUs: the sum of each rank has the bits that one GPU computes. Two GPUs talk by NCCL; ranks that share one by gloo."""
 
 from __future__ import annotations
 
