@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -166,6 +167,42 @@ def test_deep_gemm_gets_groups_of_whole_tiles_and_full_places(monkeypatch, group
     assert len(case.call()) == (512 if grouping == "m_grouped_contiguous" else M)
 
 
+class HummingLayer(torch.nn.Module):
+    """humming's layer of experts, by its documentation: the ends of groups begin with 0."""
+
+    def __init__(self, *, shape_n, shape_k, weight_config, input_config, num_experts, torch_dtype):
+        super().__init__()
+        assert weight_config == {"quant_method": "mxfp4"} and torch_dtype is torch.bfloat16
+        self.humming_config = (num_experts, shape_n, shape_k)
+
+    def load_from_tensors(self, tensors):
+        self.tensors = tensors
+
+    def transform(self):
+        codes, scales = self.tensors["weight"], self.tensors["weight_scale"]
+        assert (codes.shape[0], codes.shape[1], 2 * codes.shape[2]) == self.humming_config
+        magnitudes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+        numbers = torch.stack((codes & 15, codes >> 4), -1).flatten(-2).long()
+        values = magnitudes[numbers & 7] * (1 - 2.0 * (numbers >> 3))
+        self.weights = values * torch.exp2(scales.float() - 127).repeat_interleave(32, -1)
+
+    def forward(self, inputs, input_scale, outputs, expert_layout, compute_config, tuning_config):
+        assert compute_config == {"gemm_type": "grouped_contiguous"} and tuning_config == (len(inputs), "grouped_contiguous")
+        ends = expert_layout.tolist()
+        for group, (begin, end) in enumerate(pairwise(ends)):
+            rows = inputs[begin:end].float() * (1 if input_scale is None else input_scale[begin:end])
+            outputs[begin:end] = rows @ self.weights[group].t()
+
+
+@pytest.mark.parametrize("formats", ["fp8_mxfp4", "bf16_mxfp4"])
+def test_humming_gets_the_begin_of_the_first_group_and_a_scale_a_row(monkeypatch, formats):
+    tune = SimpleNamespace(get_heuristics_config=lambda config, shape_m, gemm_type: (shape_m, gemm_type))
+    monkeypatch.setattr(rivals, "torch_with_gpu", lambda: torch)
+    monkeypatch.setattr(rivals, "imported", {"humming.layer": SimpleNamespace(HummingLayer=HummingLayer), "humming.tune": tune}.__getitem__)
+    product = Product(formats, "m_grouped_contiguous", 30, 64, 192, (0, 13, 13, 30))
+    rivals.checked(rivals.RIVALS["humming"].make, product, "cpu")
+
+
 def test_a_rival_that_raises_is_told_with_its_words(monkeypatch):
     monkeypatch.setattr(rivals, "torch_with_gpu", lambda: torch)
     monkeypatch.setattr(torch, "_scaled_mm", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("no such\nstory")))
@@ -174,6 +211,6 @@ def test_a_rival_that_raises_is_told_with_its_words(monkeypatch):
 
 
 def test_a_product_that_a_library_lacks_is_not_asked_for():
-    for name in ("torch block-wise", "DeepGEMM", "triton_kernels", "torch row-wise", "torch bf16"):
+    for name in ("torch block-wise", "DeepGEMM", "triton_kernels", "humming", "torch row-wise", "torch bf16"):
         with pytest.raises(rivals.Unavailable, match="has no such product"):
             rivals.RIVALS[name].make(torch, Product("fp8b128", "dense", 4, 64, 64, (), "swiglu"), "cpu")

@@ -1,4 +1,4 @@
-"""Other libraries' products, checked and then timed beside zoo's: torch, DeepGEMM and triton_kernels, where they can be imported.
+"""Other libraries' products, checked and then timed beside zoo's: torch, DeepGEMM, triton_kernels and humming, where they can be imported.
 
 A rival draws random operands of the product's sizes, prepares them as the library reads them outside the timed part, and multiplies. Its
 result is held against the exact product before it is timed. A rival that is absent, refuses or is wrong gives a reason in place of a time.
@@ -132,6 +132,34 @@ def triton_kernels(torch: Any, product: Product, device: str) -> Case:
     return Case(lambda: multiply(a, weights, None, plan, precision_config=precision), one.expected, one.bytes)
 
 
+def humming(torch: Any, product: Product, device: str) -> Case:
+    """e4m3 rows with a scale each, or bf16 rows, by MXFP4 experts. The library compiles its kernel, which is why the first call is long."""
+    _only(product, ("m_grouped_contiguous",), ("bf16_mxfp4", "fp8_mxfp4"))
+    layers, tune = imported("humming.layer"), imported("humming.tune")
+    fp8 = product.formats == "fp8_mxfp4"
+    one = Operands(torch, product, Scaling("float8_e4m3fn", 1, product.K) if fp8 else BF16, MXFP4, device)
+    layer = layers.HummingLayer(
+        shape_n=product.N,
+        shape_k=product.K,
+        weight_config={"quant_method": "mxfp4"},
+        input_config={"dtype": "float8e4m3"} if fp8 else None,
+        num_experts=len(one.ends),
+        torch_dtype=torch.bfloat16,
+    ).to(device)
+    layer.load_from_tensors({"weight": one.b.elements.view(torch.uint8), "weight_scale": one.b.scales.view(torch.uint8)})
+    layer.transform()
+    d = torch.empty((product.M, product.N), dtype=torch.bfloat16, device=device)
+    arguments = {
+        "inputs": one.a.elements,
+        "input_scale": one.a.scales if fp8 else None,
+        "outputs": d,
+        "expert_layout": torch.cat((one.ends.new_zeros(1), one.ends)).long(),
+        "compute_config": {"gemm_type": "grouped_contiguous"},
+        "tuning_config": tune.get_heuristics_config(layer.humming_config, shape_m=product.M, gemm_type="grouped_contiguous"),
+    }
+    return Case(lambda: (layer(**arguments), d)[1], one.expected, one.bytes, FAST_SUMS if fp8 else ROUNDED)
+
+
 def triton_mxfp4(codes: Any, scales: Any) -> tuple[Any, Any]:
     """Weights (G, N, K / 2) and scales (G, N, K / 32), both u8, as matmul_ogs takes them, and its precision_config."""
     tensor, layout = imported("triton_kernels.tensor"), imported("triton_kernels.tensor_details.layout")
@@ -150,6 +178,7 @@ RIVALS: Mapping[str, Rival] = {
     "torch block-wise": Rival(torch_block_wise),
     "DeepGEMM": Rival(deep_gemm),
     "triton_kernels": Rival(triton_kernels),
+    "humming": Rival(humming, "sums of FP8 rows are never promoted"),
     "torch row-wise": Rival(torch_row_wise, "one scale for each row"),
     "torch tensor-wise": Rival(torch_tensor_wise, "one scale for each matrix, and one matrix for all groups"),
     "torch bf16": Rival(torch_bf16, "no scales; its weights have more bytes"),
