@@ -26,7 +26,6 @@ from zoo.runtime.multiprocessors import limit_here
 from zoo.torch import quantize
 from zoo.torch.nn import Experts, SpreadState, experts, experts_parallel, experts_training
 from zoo.torch.nn.formats import FORMATS
-from zoo.torch.nn.routing import combine
 
 E, K, TOKENS = 4, 256, 24
 TIMEOUT = 4.0  # seconds of the group in which a rank fails
@@ -83,9 +82,16 @@ def of_each_rank(p: Problem, size: int) -> list[torch.Tensor]:
 
 
 def added(sums: list[torch.Tensor], residual: torch.Tensor | None = None) -> torch.Tensor:
-    """In the order of ranks, rounded once to bf16."""
-    rows = torch.arange(sums[0].shape[0] * len(sums), dtype=torch.int32, device=sums[0].device).view(len(sums), -1)
-    return combine(torch.cat(sums).bfloat16(), rows.T.contiguous(), None, residual)
+    """In f32, in the order of ranks, rounded once to bf16."""
+    total = torch.zeros_like(sums[0], dtype=torch.float32)
+    for one in (*sums, residual):
+        total += 0 if one is None else one.float()
+    return total.bfloat16()
+
+
+def in_fp8(x: torch.Tensor) -> torch.Tensor:
+    """As rows travel."""
+    return quantize(x, "fp8b128", **FORMATS["fp8b128"].options).dequantize() if len(x) else x
 
 
 def serves_as_one_process(rank: int, size: int, format: str, how: str, parts: str = "1") -> None:
@@ -99,47 +105,63 @@ def serves_as_one_process(rank: int, size: int, format: str, how: str, parts: st
         assert y.dtype == dtype and torch.equal(y, wanted[here].to(dtype))
 
 
+def by_one_process(
+    one: Experts, p: Problem, size: int, batches: list[torch.Tensor], grads: torch.Tensor, shared: torch.nn.Module
+) -> dict[str, torch.Tensor]:
+    """y and all gradients: the experts of each rank in turn, and the parts as micro-batches, as blocks of weights' gradients have the rows of a part."""
+    weights = {"gate_up": one.gate_up.weight, "down": one.down.weight}
+    found = {name: torch.zeros_like(whole) for name, whole in {"y": p.x, "dx": p.x, "routing": p.weights, **weights}.items()}
+    for batch in batches:
+        one.zero_grad()
+        sums, of_x, of_routing = [], [], []
+        for ids in of_each_rank(p, size):
+            x, routing = p.x[batch].requires_grad_(), p.weights[batch].requires_grad_()
+            y = one(x, ids[batch], routing)
+            y.backward(in_fp8(grads)[batch])
+            sums, of_x, of_routing = [*sums, y.detach()], [*of_x, x.grad], [*of_routing, routing.grad]
+        x = p.x[batch].requires_grad_()
+        residual = shared(x)
+        residual.backward(grads[batch])
+        found["y"][batch], found["dx"][batch], found["routing"][batch] = (
+            added(sums, residual.detach()),
+            added(of_x) + x.grad,
+            sum(of_routing),
+        )
+        for name, weight in weights.items():
+            found[name] += weight.grad
+    return found
+
+
 def trains_as_one_process(rank: int, size: int, how: str, parts: str = "1", activation: str = "silu") -> None:
-    """One process takes the experts of each rank in turn, and the parts as micro-batches: blocks of weights' gradients have the rows of a part.
-    It gets the gradient of y in FP8, as it travels."""
+    """One process gets the gradient of y in FP8, as it travels. Gradients of weights have its bits if it gets x so too: columns of x, of which they
+    are products, are quantised where x has come. That a number is rounded twice shows only where a scale made it subnormal."""
     p, counts = divided(how, size)
     p = replace(p, activation=activation, limit=None if activation == "silu" else 7.0)
     torch.manual_seed(1)
     shared = torch.nn.Linear(K, K, dtype=torch.bfloat16, device=p.x.device)
     one, many = layers(rank, size, p, "fp8b128", False, shared=shared, parts=int(parts))
-    here, grads, every = mine(rank, counts), gradient(p), torch.arange(len(p.x), device=p.x.device)
+    one.shared = None
+    here, experts, grads = mine(rank, counts), mine(rank, [E // size] * size), gradient(p)
+    every = torch.arange(len(p.x), device=p.x.device)
     of_ranks = [every[mine(other, counts)].tensor_split(int(parts)) for other in range(size)]
-    travels = quantize(grads, "fp8b128", **FORMATS["fp8b128"].options).dequantize() if len(grads) else grads
-    micro_batches = range(2 if how == "unequal" else 1)
+    batches = [torch.cat(part) for part in zip(*of_ranks, strict=True)]
     x, weights = p.x[here].clone().requires_grad_(), p.weights[here].clone().requires_grad_()
-    for _ in micro_batches:
+    calls = 2 if how == "unequal" else 1
+    for _ in range(calls):
         x.grad = weights.grad = None
         y = many(x, p.ids[here], weights)
         y.backward(grads[here])
-    found = y.detach(), x.grad, weights.grad
-    wanted = [torch.zeros_like(whole) for whole in (p.x, p.x, p.weights)]
-    one.shared = None
-    for batch in [torch.cat(part) for part in zip(*of_ranks, strict=True)]:
-        sums, of_x, of_weights = [], [], []
-        for ids in of_each_rank(p, size):
-            for _ in micro_batches:
-                x, weights = p.x[batch].requires_grad_(), p.weights[batch].requires_grad_()
-                y = one(x, ids[batch], weights)
-                y.backward(travels[batch])
-            sums, of_x, of_weights = [*sums, y.detach()], [*of_x, x.grad], [*of_weights, weights.grad]
-        x = p.x[batch].requires_grad_()
-        residual = shared(x)
-        residual.backward(grads[batch])
-        wanted[0][batch] = added(sums, residual.detach())
-        wanted[1][batch] = added(of_x) + x.grad
-        wanted[2][batch] = sum(of_weights)
-    for name, whole, part in zip(("y", "dx", "routing"), wanted, found, strict=True):
-        assert torch.equal(whole[here], part), name
-    for whole, part in ((one.gate_up, many.gate_up), (one.down, many.down)):
-        wanted, found = whole.weight.grad[mine(rank, [E // size] * size)], part.weight.grad
-        # a number that FP8 rounds twice is another one only where a scale made it subnormal
-        assert (found - wanted).norm() <= 1e-3 * wanted.norm(), ((found - wanted).norm(), wanted.norm())
-        assert bool(wanted.any()) == bool((p.ids // (E // size) == rank).any())
+    of_tokens = {"y": y.detach(), "dx": x.grad, "routing": weights.grad}
+    of_experts = {"gate_up": many.gate_up.weight.grad, "down": many.down.weight.grad}
+    wanted = by_one_process(one, p, size, batches, grads, shared)
+    exact = by_one_process(one, replace(p, x=in_fp8(p.x)), size, batches, grads, shared)
+    for name, found in of_tokens.items():
+        assert torch.equal(found, wanted[name][here]), name
+    for name, found in of_experts.items():
+        assert torch.equal(found, calls * exact[name][experts]), name
+        near = calls * wanted[name][experts]
+        assert (found - near).norm() <= 1e-3 * near.norm(), ((found - near).norm(), near.norm())
+        assert bool(found.any()) == bool((p.ids // (E // size) == rank).any())
 
 
 def serves_with_a_capacity(rank: int, size: int, format: str, how: str, capacity: str, parts: str = "1") -> None:
