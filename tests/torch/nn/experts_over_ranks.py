@@ -7,6 +7,7 @@ import datetime
 import os
 import pickle
 import signal
+import tempfile
 import time
 from dataclasses import replace
 from typing import Any
@@ -532,6 +533,25 @@ def wrappers_lose_no_experts_of_a_checkpoint(rank: int, size: int) -> None:
         assert not hasattr(state["model"]["router.weight"], "to_local")
 
 
+def another_order_of_gates(rank: int, size: int) -> str:
+    """In files of all ranks."""
+    with tempfile.TemporaryDirectory() as own:
+        folder = [own]
+        distributed.broadcast_object_list(folder)
+        halves, interleaved = (
+            SpreadState(torch.nn.ModuleDict({"experts": Experts(2, 64, 64, gates=gates, group=distributed.group.WORLD)}))
+            for gates in ("halves", "interleaved")
+        )
+        checkpoint_files.save({"state": halves}, checkpoint_id=folder[0])
+        try:
+            checkpoint_files.load({"state": interleaved}, checkpoint_id=folder[0])
+        except ArgumentError as error:
+            return str(error)
+        finally:
+            distributed.barrier()
+    return "loaded"
+
+
 def numbers_of(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> list[torch.Tensor]:
     moments = [value for one in optimiser.state.values() for value in one.values()]
     return [one.detach() for one in (*model.state_dict().values(), *moments)]
@@ -646,6 +666,7 @@ EQUAL_ON_FOUR = [
     (sends_a_token_once_to_a_rank, ()),
 ]
 REFUSED = [
+    (another_order_of_gates, (), r"experts.gate_up: the layer has gates='interleaved', and the state is of a layer with gates='halves'"),
     (another_library, (), "library: rank 0: zoo .*; install one version of zoo on all ranks"),
     (another_layer, (), r"layer: rank 0: Experts 2 x 256 x 128, fp8b128, gpt_oss.*; rank 1: .* silu.*; build one layer on all ranks"),
     (other_parts, (), r"parts: rank 0: 2; rank 1: 1; set one number on all ranks"),

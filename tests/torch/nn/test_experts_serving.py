@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -96,10 +98,29 @@ def test_a_state_dict_makes_the_same_layer_and_no_layer_of_another_format(format
                 Experts(4, 128, 128, format=other).freeze().load_state_dict(state)
 
 
-def test_a_state_dict_of_the_other_order_of_gates_is_refused():
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_state_of_other_settings_is_refused_by_both_names(frozen):
+    """Shapes are equal, of weights that train and of packed ones."""
+    pairs = [{"gates": one} for one in ("halves", "interleaved")], [{"activation": one} for one in ("silu", "gpt_oss")]
+    limits = [{"activation": "gpt_oss", "limit": one} for one in (None, 7.0)]
+    for here, there in (*pairs, limits):
+        format, name = "fp8_mxfp4" if frozen else "fp8b128", [*here][-1]
+        state, file = torch.nn.Sequential(Experts(2, 128, 128, format=format, **there)).state_dict(), io.BytesIO()
+        torch.save(state, file)
+        file.seek(0)
+        layer = torch.nn.Sequential(Experts(2, 128, 128, format=format, **here))
+        sentence = f"0: the layer has {name}={here[name]!r}, and the state is of a layer with {name}={there[name]!r}; build the layer so"
+        for one in (state, torch.load(file, weights_only=True)):
+            with pytest.raises(ArgumentError, match=re.escape(sentence)):
+                layer.load_state_dict(one)
+        layer.load_state_dict(layer.state_dict())
+        layer.load_state_dict(dict(state))  # as a file of tensors alone has it
+
+
+def test_the_shapes_of_a_frozen_state_tell_the_order_of_gates():
     state = Experts(4, 128, 64, gates="interleaved").freeze().state_dict()
-    with pytest.raises(ArgumentError, match="gate_up"):
-        Experts(4, 128, 64).freeze().load_state_dict(state)
+    with pytest.raises(ArgumentError, match="gate_up: elements"):
+        Experts(4, 128, 64).freeze().load_state_dict(dict(state))
 
 
 def test_float_weights_do_not_load_into_frozen_ones_nor_the_other_way_round():

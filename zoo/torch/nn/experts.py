@@ -179,6 +179,27 @@ class Experts(torch.nn.Module):
     def frozen(self) -> bool:
         return self.down.frozen
 
+    def settings(self) -> dict[str, Any]:
+        """What the numbers of a state mean, where shapes do not tell."""
+        return {"gates": self.gates, "activation": self.activation, "limit": self.limit}
+
+    def check_settings(self, who: str, found: Mapping[str, Any]) -> None:
+        """Refuses a state of other settings. What the way through a file has lost is not compared."""
+        for name, here in self.settings().items():
+            if (there := found.get(name, here)) != here:
+                raise ArgumentError(
+                    f"load_state_dict: {who}: the layer has {name}={here!r}, and the state is of a layer with {name}={there!r}; build the layer so"
+                )
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if hasattr(destination, "_metadata"):  # where torch keeps versions of modules
+            destination._metadata[prefix[:-1]].update(self.settings())
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *more: Any) -> None:
+        self.check_settings(prefix[:-1] or "Experts", local_metadata)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *more)
+
     add_gradients = _switch(
         "add_gradients", "Whether GEMMs add gradients of the weights to `weight.grad`, if there is one, in place of autograd."
     )

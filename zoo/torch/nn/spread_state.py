@@ -24,17 +24,20 @@ class SpreadState:
         from torch.distributed.checkpoint.state_dict import get_state_dict
 
         names = ("model", "optimisers")
-        return self._mapped(dict(zip(names, get_state_dict(self.model, self.optimisers), strict=True)), _spread)
+        state = self._mapped(dict(zip(names, get_state_dict(self.model, self.optimisers), strict=True)), _spread)
+        return {**state, "settings": {_matrix(name): layer.settings() for name, layer in self._experts().items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         from torch.distributed.checkpoint.state_dict import set_state_dict
 
+        for name, layer in self._experts().items():
+            layer.check_settings(_matrix(name), state["settings"][_matrix(name)])
         here = self._mapped(state, lambda one, ranks: one.to_local() if is_spread(one) else one)
         set_state_dict(self.model, self.optimisers, model_state_dict=here["model"], optim_state_dict=here["optimisers"])
 
     def _mapped(self, state: dict[str, Any], how: Callable[[torch.Tensor, Ranks], Any]) -> dict[str, Any]:
         """The state, with another form of each rank's experts."""
-        ranks = self._ranks()
+        ranks = {name: layer.ranks for name, layer in self._experts().items()}
 
         def mapped(one: Any, of_name: Ranks | None = None) -> Any:
             if isinstance(one, dict):
@@ -43,7 +46,7 @@ class SpreadState:
 
         return mapped(state)  # type: ignore[no-any-return]
 
-    def _ranks(self) -> dict[str, Ranks]:
+    def _experts(self) -> dict[str, Experts]:
         """By name of a parameter or buffer of which each rank has its experts. Wrappers such as torch.compile change names of modules, but
         not names of a state, so addresses match both."""
         from torch.distributed.checkpoint.state_dict import get_model_state_dict
@@ -52,7 +55,7 @@ class SpreadState:
         for name, one in get_model_state_dict(self.model).items():
             if isinstance(one, torch.Tensor) and not is_spread(one):
                 names[one.data_ptr()].append(name)
-        found: dict[str, Ranks] = {}
+        found: dict[str, Experts] = {}
         for prefix, layer in self.model.named_modules():
             for name, one in layer.state_dict().items() if isinstance(layer, Experts) and layer.ranks is not None else ():
                 if name.startswith(("gate_up.", "down.")) and one.numel():
@@ -63,8 +66,13 @@ class SpreadState:
                         )
                     if one.is_meta or one.data_ptr() not in names:
                         raise ArgumentError(f"{who}: the state of the model has no tensor in the memory of these experts")
-                    found |= dict.fromkeys(names[one.data_ptr()], layer.ranks)
+                    found |= dict.fromkeys(names[one.data_ptr()], layer)
         return found
+
+
+def _matrix(name: str) -> str:
+    """experts.down.weight -> experts.down"""
+    return name.rpartition(".")[0]
 
 
 def _spread(one: torch.Tensor, ranks: Ranks) -> torch.Tensor:
