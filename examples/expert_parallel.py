@@ -84,6 +84,8 @@ def main():
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if GPU else torch.device("cpu")
     if GPU:
         torch.cuda.set_device(device)
+    # torch ends a rank that waits in vain four times as long after the time-out: usually a minute
+    os.environ.setdefault("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "250")
     distributed.init_process_group("nccl" if GPU else "gloo")
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     here = EXPERTS // ranks

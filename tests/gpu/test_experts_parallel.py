@@ -10,6 +10,7 @@ from tests.torch.nn.experts_over_ranks import (  # noqa: E402
     EQUAL_ON_FOUR,
     SERVED,
     a_graph_replays_other_tokens,
+    a_late_rank_ends_the_others,
     gradients_are_those_of_float64,
     serves_as_one_process,
 )
@@ -42,3 +43,10 @@ def test_gpus_compute_what_one_gpu_does(outcome, number):
     if case is serves_as_one_process and given[0] not in on_gpu(torch.cuda.get_device_capability()):
         pytest.skip(f"no product of {given[0]} on this GPU")
     assert [outcome.get((rank, number), "not reached") for rank in range(2)] == ["", ""]
+
+
+def test_a_late_rank_ends_the_other_soon_after_the_time_out(tmp_path):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    ranks = Ranks(2, tmp_path, [(a_late_rank_ends_the_others, ())], 2)
+    assert ranks.outcome(60) == {(1, 0): ""} and ranks.hung == []

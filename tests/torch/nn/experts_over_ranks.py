@@ -582,6 +582,30 @@ def loads_of_another_number_of_ranks(rank: int, size: int, folder: str) -> None:
         assert one.dtype == other.dtype and torch.equal(one.view(torch.uint8), part.view(torch.uint8)) if one.dim() else one == other
 
 
+def a_late_rank_ends_the_others(rank: int, size: int) -> None:
+    """By NCCL, whose watchdog ends a process six seconds after the time-out at the latest. Its usual pause before that is a minute."""
+    os.environ["TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"] = "250"  # a quarter of the pause, read when a group is made
+    p, counts = divided("even", size)
+    here, processes = mine(rank, counts), [0] * size
+    distributed.all_gather_object(processes, os.getpid())
+    group = distributed.new_group(timeout=datetime.timedelta(seconds=TIMEOUT))
+    _, many = layers(rank, size, p, "fp8b128", True, group=group)
+    many(p.x[here], p.ids[here], p.weights[here])
+    torch.cuda.synchronize()
+    distributed.barrier()
+    if rank < size - 1:
+        many(p.x[here], p.ids[here], p.weights[here])
+        torch.cuda.synchronize()
+        return
+    time.sleep(TIMEOUT + 6)
+    for process in processes[:-1]:
+        try:
+            os.kill(process, 0)
+            raise AssertionError("a rank has outlived the time-out")
+        except ProcessLookupError:
+            pass
+
+
 def ends_with(rank: int, size: int, fault: str, stage: str, how: str) -> str:
     """The last rank ends, or comes late, as it begins the exchange `stage` or its products. What the others see, after which wait."""
     p, counts = divided("even", size)
