@@ -17,9 +17,9 @@ import torch
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn.experts_serving import RECIPES, Gating, Matrices, laid_bias, paired
-from zoo.torch.nn.experts_training import Master, capturing, composed, fused
+from zoo.torch.nn.experts_training import Master, composed, fused
 from zoo.torch.nn.formats import format_of, on_gpu
-from zoo.torch.nn.kept import Kept, made
+from zoo.torch.nn.kept import Kept, capturing, made
 from zoo.torch.nn.routing import combine, route
 from zoo.transformers.declined import declined
 from zoo.transformers.gating import NAMES, Gate, Numbers, gate_of
@@ -48,7 +48,7 @@ def experts_forward(
         return _default("ALL_EXPERTS_FUNCTIONS")(self, hidden_states, top_k_index, top_k_weights)
     weights = tuple(getattr(module, name) for name in ("gate_up_proj", "down_proj"))
     biases = tuple(getattr(module, f"{name}_bias") if module.has_bias else None for name in ("gate_up_proj", "down_proj"))
-    each_time = torch.compiler.is_compiling() or capturing(hidden_states)  # a graph casts weights whenever it runs
+    each_time = torch.compiler.is_compiling() or capturing()  # a graph casts weights whenever it runs
     held = None if each_time else _held.setdefault(self, _Held())
     masters = []
     for one, (weight, bias) in enumerate(zip(weights, biases, strict=True)):

@@ -9,9 +9,11 @@ import pickle
 import signal
 import tempfile
 import time
+import unittest.mock
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from torch import distributed
 from torch.distributed import checkpoint as checkpoint_files
@@ -223,6 +225,12 @@ def a_graph_replays_other_tokens(rank: int, size: int, format: str, parts: str) 
     with torch.no_grad():
         many(*given)  # loads kernels and connects GPUs
         torch.cuda.synchronize()
+        many.ranks.capacity = TOKENS + 1
+        refusal = pytest.raises(ArgumentError, match="call the layer once before a CUDA graph captures it")
+        with refusal, torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
+            many(*given)
+        many(*given)
+        torch.cuda.synchronize()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             y = many(*given)
         for shift in range(3):
@@ -416,11 +424,36 @@ def other_parts(rank: int, size: int) -> str:
     return refused(lambda: many(p.x, p.ids, p.weights))
 
 
-def another_capacity(rank: int, size: int) -> str:
+def another_capacity(rank: int, size: int, of_rank_0: str) -> str:
     p, _ = divided("even", size)
     _, many = layers(rank, size, p, "fp8b128", True, capacity=TOKENS)
-    many.ranks.capacity = 4 + rank
+    many.ranks.capacity = 4 + rank if rank or of_rank_0 != "none" else None
     return refused(lambda: many(p.x, p.ids, p.weights))
+
+
+def captured_before_ranks_compare(rank: int, size: int) -> str:
+    """A graph would replay what the host has to read."""
+    p, _ = divided("even", size)
+    _, many = layers(rank, size, p, "fp8b128", True, capacity=TOKENS)
+    words = []
+
+    def capture() -> None:
+        sent = many.ranks.sent_bytes
+        with unittest.mock.patch.object(experts_parallel, "capturing", return_value=True):
+            try:
+                many(p.x, p.ids, p.weights)
+                words.append("captured")
+            except ArgumentError as error:
+                words.append(str(error))
+                assert many.ranks.sent_bytes == sent
+
+    capture()
+    for capacity in (None, TOKENS):
+        many.ranks.capacity = capacity
+        capture()
+        many(p.x, p.ids, p.weights)
+    capture()
+    return "\n".join(words)
 
 
 def averaged_by_ddp(rank: int, size: int) -> str:
@@ -694,7 +727,9 @@ REFUSED = [
     (another_library, (), "library: rank 0: zoo .*; install one version of zoo on all ranks"),
     (another_layer, (), r"layer: rank 0: Experts 2 x 256 x 128, fp8b128, gpt_oss.*; rank 1: .* silu.*; build one layer on all ranks"),
     (other_parts, (), r"parts: rank 0: 2; rank 1: 1; set one number on all ranks"),
-    (another_capacity, (), r"capacity: rank 0: 4; rank 1: 5; set one number on all ranks"),
+    (another_capacity, ("4",), r"capacity: rank 0: 4; rank 1: 5; set one number on all ranks"),
+    (another_capacity, ("none",), r"capacity: rank 0: None; rank 1: 5; set one number on all ranks"),
+    (captured_before_ranks_compare, (), r"captured\n.*without a capacity.*\n.*call the layer once before a CUDA graph.*\ncaptured$"),
     (
         averaged_by_ddp,
         (),

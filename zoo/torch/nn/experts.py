@@ -253,7 +253,6 @@ class Experts(torch.nn.Module):
     ) -> torch.Tensor:
         if x.is_meta:
             raise ArgumentError("Experts: with a group, a call needs numbers, and x is on meta; leave out group= to learn shapes")
-        ranks.compare()
         ranks.refuse_averages(one for part in (self.gate_up, self.down) for one in (*part.parameters(), *part.buffers()))
         if self.frozen and not self.in_bf16:
             if weights.requires_grad and torch.is_grad_enabled():

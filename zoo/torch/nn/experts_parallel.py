@@ -5,7 +5,7 @@
     home    y <--add-- sums in bf16 <--all_to_all-- owner
 
     backward: dy goes to the owners in FP8, as tokens did. Gradients of rows in bf16 and of routing weights come home, as sums did.
-    So gradients have the bits of one process whose dy is rounded to FP8 by rows. What `fused` computes loses nothing: it rounds dy so anyway.
+    So gradients have the bits of one process whose x and dy are rounded to FP8 by rows. `fused` rounds both so anyway, but for gradients of weights.
 
 A token goes once to each rank that owns experts of it. The sum of a rank is rounded to bf16, so y is rounded once more than in one process.
 An owner has the rows of all ranks in the order of ranks. So each sum has the bits that one process computes with the experts of that rank.
@@ -42,6 +42,7 @@ from zoo.errors import ArgumentError, RankError
 from zoo.runtime.multiprocessors import multiprocessors
 from zoo.torch.nn.by_devices import is_spread
 from zoo.torch.nn.experts_serving import RECIPES
+from zoo.torch.nn.kept import capturing
 from zoo.torch.nn.routing import Routing, combine, combined, refuse_second_derivative, route
 from zoo.torch.quantized import Quantized
 
@@ -80,8 +81,7 @@ class Ranks:
         self.experts, self.first, self.total = experts, self.rank * experts, self.size * experts
         self.parts, self.capacity, self.multiprocessors, self.sent_bytes = parts, capacity, multiprocessors, 0
         self.layer = layer
-        self._compared: Any = "nothing"
-        self.compare()
+        self._compare()
         self.number = _LAYERS[group] = _LAYERS.get(group, 0) + 1
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -106,11 +106,8 @@ class Ranks:
             if one != of_ranks[0]:
                 raise RankError(f"Experts: {name}: rank 0: {of_ranks[0]}; rank {rank}: {one}; {remedy}")
 
-    def compare(self) -> None:
-        """Compares what all ranks have alike: when a layer is built, and where a call follows new sizes of messages without counts."""
-        sizes = None if self.capacity is None else (self.parts, self.capacity)
-        if sizes == self._compared:
-            return
+    def _compare(self) -> None:
+        """What all ranks build alike."""
         mine: tuple[Any, ...] = library(), self.layer, self.parts, self.capacity
         every: list[tuple[Any, ...]] = [()] * self.size
         with self._waiting("digests"):
@@ -123,7 +120,17 @@ class Ranks:
         }
         for place, (name, remedy) in enumerate(remedies.items()):
             self._same(name, [one[place] for one in every], f"{remedy} on all ranks")
-        self._compared = sizes
+        self._compared = self.parts, self.capacity
+
+    def asks_for_counts(self) -> bool:
+        """Whether the ranks tell each other counts and settings: without a capacity, and where a call follows new sizes of messages."""
+        asks = self.capacity is None or (self.parts, self.capacity) != self._compared
+        if asks and capturing():
+            raise ArgumentError(
+                "Experts: capacity: the host reads what ranks send in a call without a capacity, and in the first call after parts or capacity has "
+                "changed; set a capacity on all ranks, and call the layer once before a CUDA graph captures it"
+            )
+        return asks
 
     def refuse_averages(self, weights: Iterable[torch.Tensor]) -> None:
         """DistributedDataParallel around the model would give all ranks the experts of one rank."""
@@ -152,16 +159,20 @@ class Ranks:
 
     def counts(self, rows: list[torch.Tensor], modes: tuple[bool, ...], choices: int) -> list[tuple[list[int], list[int]]]:
         """Rows of each part for each rank (ranks,) -> rows for and from each rank. The host waits, because all_to_all asks it for sizes."""
-        about = sum(on << bit for bit, on in enumerate((*modes, self.number))), choices, self.parts
+        about = sum(on << bit for bit, on in enumerate((*modes, self.number))), choices, self.parts, self.capacity or 0
         mine = torch.stack((*(torch.full_like(rows[0], one) for one in about), *rows), 1).long()
         mine = torch.nn.functional.pad(mine, (0, -mine.shape[1] % _COUNTS))
         theirs = self.begin("counts", mine, [1] * self.size, [1] * self.size)()
-        (_, _, _, *send), (others, of_token, of_parts, *receive) = torch.stack((mine, theirs)).mT[:, : 3 + len(rows)].tolist()
+        (_, _, _, _, *send), (others, of_token, of_parts, capacities, *receive) = (
+            torch.stack((mine, theirs)).mT[:, : 4 + len(rows)].tolist()
+        )
         self._same("parts", of_parts, "set one number on all ranks")
+        self._same("capacity", [one or None for one in capacities], "set one number on all ranks")
         self._same("call", [f"layer {one >> len(_MODES)} of the group" for one in others], "call layers in one order on all ranks")
         self._same("ids", [f"top_k {one}" for one in of_token], "choose as many experts for a token on all ranks")
         words = [", ".join(word for bit, word in enumerate(_MODES) if one >> bit & 1) or "needs no gradient" for one in others]
         self._same("call", words, "call the layer alike on all ranks, with gradients of the same inputs")
+        self._compared = self.parts, self.capacity
         return list(zip(send, receive, strict=True))
 
     def begin(self, what: str, rows: torch.Tensor, send: list[int], receive: list[int]) -> Callable[[], torch.Tensor]:
@@ -185,8 +196,8 @@ class Ranks:
             yield
         except RuntimeError as error:
             raise RankError(
-                f"Experts: exchange of {what}: rank {self.rank} of {self.size} waited in vain: another rank has ended, raised an error, or is "
-                f"later than the time-out of the process group. End all ranks, and read the first error of each. torch.distributed: {error}"
+                f"Experts: exchange of {what}: rank {self.rank} of {self.size} waited in vain: another rank has ended, raised an error, has "
+                f"another capacity, or is later than the time-out of the process group. End all ranks, and read the first error of each. torch.distributed: {error}"
             ) from error
 
 
@@ -282,12 +293,14 @@ def _trips(
     ranks: Ranks, format: str, x: list[torch.Tensor], ids: list[torch.Tensor], weights: list[torch.Tensor], modes: tuple[bool, ...]
 ) -> list[_Trip]:
     """One for each part of the tokens. All ranks learn the sizes of all parts at once."""
+    asks = ranks.asks_for_counts()
     operands = (RECIPES[format].tokens(one.detach()) for one in x)
     found = [_Trip(ranks, *one) for one in zip(operands, ids, (one.detach() for one in weights), strict=True)]
-    if ranks.capacity is None:
+    if asks:
         sizes_of_parts = ranks.counts([trip.ends - trip.begins for trip in found], modes, ids[0].shape[1])
         for trip, sizes in zip(found, sizes_of_parts, strict=True):
-            trip.send, trip.receive = sizes
+            if ranks.capacity is None:
+                trip.send, trip.receive = sizes
     return found
 
 

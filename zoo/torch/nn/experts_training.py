@@ -21,7 +21,7 @@ from zoo.torch.nn.experts_serving import Gating, paired
 from zoo.torch.nn.formats import Columns, format_of, held_parts, one_more_block_each
 from zoo.torch.nn.gradients import dtype_of, gradient
 from zoo.torch.nn.in_bf16 import grouped_in_bf16
-from zoo.torch.nn.kept import Kept, made
+from zoo.torch.nn.kept import Kept, capturing, made
 from zoo.torch.nn.products import grouped_product
 from zoo.torch.nn.routing import Routing, combine, combined, gather, of_choices, refuse_second_derivative
 
@@ -58,7 +58,7 @@ def fused(
         parts = [held_parts(one.held_forms(_FORM)) for one in both]
         adds, held = False, (*parts[0], *parts[1]) if len(parts) == 2 and all(parts) else ()
     else:
-        lasting = len(both) == 2 and (all(one.held for one in both) or not capturing(x))
+        lasting = len(both) == 2 and (all(one.held for one in both) or not capturing())
         kept, adds = tuple(both) if lasting else None, gate_up.add_gradients
     trains = _need_gradients(x, weights, residual, gate_up.weight, down.weight)
     x = x.to(torch.bfloat16) if trains else x  # the quantiser of both directions has bf16 alone
@@ -206,8 +206,3 @@ def _both(x: torch.Tensor, offsets: torch.Tensor, index: torch.Tensor) -> tuple[
 def _columns(elements: torch.Tensor, scales: torch.Tensor, ends: torch.Tensor) -> Columns:
     """The product of weight gradients asks for one more block of scales for each group."""
     return Columns(elements, one_more_block_each(scales, ends.shape[0]), ends)
-
-
-def capturing(x: torch.Tensor) -> bool:
-    """What is cast inside a graph must be cast each time that it runs."""
-    return bool(x.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -26,8 +26,8 @@ _BY_GRAPH = "_zoo_stepped_by_a_graph"  # of a parameter that replays change, whi
 def _after_step(optimiser: torch.optim.Optimizer, *_: Any) -> None:
     global _steps
     _steps += 1
-    stepped = [one for group in optimiser.param_groups for one in group["params"]] if _held or _capturing() else []
-    if _capturing():
+    stepped = [one for group in optimiser.param_groups for one in group["params"]] if _held or capturing() else []
+    if capturing():
         for parameter in stepped:
             setattr(parameter, _BY_GRAPH, True)
     addresses = {id(one) for one in stepped}
@@ -35,7 +35,8 @@ def _after_step(optimiser: torch.optim.Optimizer, *_: Any) -> None:
         kept.follow(addresses)
 
 
-def _capturing() -> bool:
+def capturing() -> bool:
+    """Whether a CUDA graph records what runs. What it casts must be cast in each replay."""
     return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
@@ -109,7 +110,7 @@ class Kept:
     def follow(self, stepped: set[int]) -> None:
         weight = self._weight()
         if self._forms is not None and self._form is not None and id(weight) in stepped:
-            self._by_graph |= _capturing()
+            self._by_graph |= capturing()
             self(self._form, weight, True)
 
     def held_forms(self, form: Format) -> tuple[Quantized, Quantized] | None:
