@@ -62,7 +62,6 @@ struct MatrixOrGroupsSchedule : GroupedScheduleFor<Tile, Tile::TOKENS, BAND, Gro
 enum class Grouping {
     matrix,            // one matrix, which may split K
     matrix_or_groups,  // one matrix or groups, as the launch says
-    gathered_groups,   // groups whose rows of A are gathered
     groups,
 };
 
