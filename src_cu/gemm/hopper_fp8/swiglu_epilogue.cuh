@@ -20,8 +20,8 @@
 #include "common/wgmma.cuh"
 #include "gemm/epilogue/activation.cuh"
 #include "gemm/epilogue/branchless_fp8b128.cuh"
-#include "gemm/epilogue/store_reduced.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_reduced.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 #include "gemm/hopper_fp8/pipeline/many_tokens.cuh"
 #include "gemm/hopper_fp8/pipeline/tiles_in_pairs.cuh"
 

@@ -32,7 +32,7 @@ struct GatherWorkspace {
     uint8_t* rows;
     float* scales;
     int64_t scales_stride;                                      // from K block to K block, in elements
-    uint32_t *generation, *acknowledged, *next_ticket, *ready;  // the words of a ticket queue, as in ticket_queue.cuh
+    uint32_t *generation, *acknowledged, *next_ticket, *ready;  // as hopper_w4/dequantized/ticket_queue.cuh has them
 
     __device__ __forceinline__ GatherWorkspace(uint8_t* first, int M, int K)
         : rows(first), scales_stride(int64_t(ceil_div(M, UNIT)) * UNIT) {

@@ -6,7 +6,7 @@
 
 #include "common/matrix_store.cuh"
 #include "common/tensor_copy.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 
 namespace zoo {
 

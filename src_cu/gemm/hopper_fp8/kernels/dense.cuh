@@ -1,7 +1,7 @@
 // The kernel of gemm.fp8b128.dense. A .cu file that includes this header defines `Tile`, `DenseOperands`, `Schedule` and `Pipeline` first.
 #pragma once
 
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 
 namespace zoo {
 

@@ -7,8 +7,8 @@
 //     hopper_fp8/producer.cuh                 How do producer warps fill the stages?
 //     hopper_fp8/mainloop.cuh                 How do math warps multiply and promote K blocks?
 //     hopper_fp8/multicast_tokens.cuh         How do neighbouring tiles share the loads of tokens?
-//     epilogue/store_rows.cuh                 What are the types of D, and how are row_scale and C applied?
-//     epilogue/store_reduced.cuh              How are the sums of a cluster added through shared memory?
+//     hopper_fp8/store_rows.cuh               What are the types of D, and how are row_scale and C applied?
+//     hopper_fp8/store_reduced.cuh            How are the sums of a cluster added through shared memory?
 //     epilogue/pushed_sums.cuh                Or how do CTAs push their sums to each other?
 //     hopper_fp8/pipeline/few_tokens.cuh      Which warps do what, and when? The table chooses one of three pipelines.
 //     hopper_fp8/kernels/dense.cuh            What are the kernel's arguments?

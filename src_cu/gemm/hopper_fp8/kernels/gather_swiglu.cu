@@ -13,7 +13,7 @@
 //     hopper_fp8/gather/gathered_rows.cuh     How do threads gather rows into stages?
 //     hopper_fp8/swiglu_epilogue.cuh          How do sums of gates and ups become the result?
 //     epilogue/{activation, branchless_fp8b128}.cuh     What is h, and how are scales computed?
-//     epilogue/{store_rows, store_reduced}.cuh     How are rows stored?
+//     hopper_fp8/{store_rows, store_reduced}.cuh     How are rows stored?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? tiles_in_pairs.cuh is unused.
 //     hopper_fp8/pipeline/few_tokens.cuh      The same for few tokens; its other pipelines and pushed_sums.cuh are unused
 

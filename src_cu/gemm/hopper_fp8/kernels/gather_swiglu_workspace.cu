@@ -12,7 +12,7 @@
 //     hopper_fp8/gather/gather_to_workspace.cuh     How does a warp gather rows to the workspace?
 //     hopper_fp8/swiglu_epilogue.cuh          How do sums of gates and ups become the result?
 //     epilogue/{activation, branchless_fp8b128}.cuh     What is h, and how are scales computed?
-//     epilogue/{store_rows, store_reduced}.cuh     How are rows stored?
+//     hopper_fp8/{store_rows, store_reduced}.cuh     How are rows stored?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? tiles_in_pairs.cuh is unused.
 
 #include "gemm/hopper_fp8/gate_up_weights.cuh"

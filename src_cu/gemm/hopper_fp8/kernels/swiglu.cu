@@ -13,7 +13,7 @@
 //     hopper_fp8/gate_up_weights.cuh          Which rows of B are a tile's gates and ups? Which part of a scale block has a CTA?
 //     hopper_fp8/swiglu_epilogue.cuh          How do sums of gates and ups become the result?
 //     epilogue/{activation, branchless_fp8b128}.cuh     What is h, and how are scales computed?
-//     epilogue/{store_rows, store_reduced}.cuh     How are rows stored?
+//     hopper_fp8/{store_rows, store_reduced}.cuh     How are rows stored?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? Or, as the table chooses:
 //     hopper_fp8/pipeline/tiles_in_pairs.cuh  the same, where the two CTAs of a cluster exchange magnitudes
 //     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens; pushed_sums.cuh is unused

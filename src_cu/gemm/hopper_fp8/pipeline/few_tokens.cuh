@@ -20,7 +20,7 @@
 #include "gemm/hopper_fp8/mainloop.cuh"
 #include "gemm/hopper_fp8/producer.cuh"
 #include "gemm/epilogue/pushed_sums.cuh"
-#include "gemm/epilogue/store_reduced.cuh"
+#include "gemm/hopper_fp8/store_reduced.cuh"
 #include "gemm/schedule/tile_schedule.cuh"
 
 namespace zoo {

@@ -18,7 +18,7 @@
 #include "gemm/hopper_fp8/mainloop.cuh"
 #include "gemm/hopper_fp8/producer.cuh"
 #include "common/spill_to_shared.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 #include "gemm/schedule/tile_schedule.cuh"
 
 namespace zoo {

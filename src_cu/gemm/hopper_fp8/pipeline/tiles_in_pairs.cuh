@@ -13,7 +13,7 @@
 #include "common/registers.cuh"
 #include "gemm/hopper_fp8/mainloop.cuh"
 #include "gemm/hopper_fp8/producer.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 
 namespace zoo {
 

@@ -6,7 +6,7 @@
 //     producer warp        waits until a unit is ready, then copies its 16 KB into a stage
 //
 // A dequantizing warp waits only for tiles of its own CTA, which need earlier units only: no deadlock. The workspace may hold any bytes before:
-// CTA 0 clears the ticket queue, and changes its generation until all CTAs have seen the change (gemm/schedule/ticket_queue.cuh). So at least two
+// CTA 0 clears the ticket queue, and changes its generation until all CTAs have seen the change (ticket_queue.cuh). So at least two
 // CTAs of the grid must be resident together.
 #pragma once
 
@@ -17,7 +17,7 @@
 #include "gemm/hopper_w4/dequantized/tile.cuh"
 #include "gemm/hopper_w4/epilogue.cuh"
 #include "gemm/hopper_w4/operands.cuh"
-#include "gemm/schedule/ticket_queue.cuh"
+#include "gemm/hopper_w4/dequantized/ticket_queue.cuh"
 #include "gemm/schedule/grouped_schedule.cuh"
 
 namespace zoo {

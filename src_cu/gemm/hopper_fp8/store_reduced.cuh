@@ -14,7 +14,7 @@
 #include "common/half.cuh"
 #include "common/variant.cuh"
 #include "common/wgmma.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 
 namespace zoo {
 
