@@ -8,8 +8,8 @@ namespace zoo {
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 using D = OutputElement<Variant>::Type;
 
-// A warpgroup with two waves has no registers left for C and row_scale.
-constexpr bool ADDS = Variant::SWAPPED || Tile::WAVES == 1;
+// A warpgroup with two passes has no registers left for C and row_scale.
+constexpr bool ADDS = Variant::SWAPPED || Tile::PASSES == 1;
 
 }  // namespace zoo
 

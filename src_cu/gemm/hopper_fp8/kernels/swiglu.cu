@@ -1,7 +1,7 @@
 // gemm.fp8b128.{dense, m_grouped_contiguous, m_grouped_masked}.{swiglu, swiglu_fp8b128}, the first GEMM of an MoE layer: activation(A gates^T) *
 // (A ups^T), as bf16, or quantised as the second GEMM reads it. Variants with ANY_ACTIVATION have every activation and a bias, others silu.
 //
-// Many tokens: 128 gates and 128 ups are two waves for the same 64 rows, 64 and 64 are a wave. Few tokens: half of the warps have gates, the
+// Many tokens: 128 gates and 128 ups are two passes for the same 64 rows, 64 and 64 are a pass. Few tokens: half of the warps have gates, the
 // others ups. fp8b128 needs 128 columns of the result together. A tile has them, or PARTS CTAs of a cluster have a part each. Its files:
 //
 //     schedule/grouped_schedule.cuh           Which tile of which group does a CTA compute next?

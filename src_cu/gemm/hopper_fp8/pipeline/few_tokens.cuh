@@ -75,7 +75,7 @@ struct FewTokens {
         } else {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
             Ring<Tile::STAGES> ring;
-            float sums[Tile::WAVES][Tile::SUMS];
+            float sums[Tile::PASSES][Tile::SUMS];
             multiply(tile, ring, work.end_block - work.first_block, sums);
             synchronise_threads(1, Tile::MATH_THREADS);  // all math warps have multiplied: the stages are free
             shared_sums.write(sums);
@@ -117,7 +117,7 @@ struct FewTokensPushed {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
             wait_for_cluster();
             Ring<Tile::STAGES> ring;
-            float sums[Tile::WAVES][Tile::SUMS];
+            float sums[Tile::PASSES][Tile::SUMS];
             multiply(tile, ring, work.end_block - work.first_block, sums);
             pushed.push(sums[0]);
         }
@@ -161,7 +161,7 @@ struct FewTokensPersistent {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
             Ring<Tile::STAGES> ring;
             for (Work work; schedule.next(work);) {
-                float sums[Tile::WAVES][Tile::SUMS];
+                float sums[Tile::PASSES][Tile::SUMS];
                 multiply(tile, ring, work.end_block - work.first_block, sums);
                 synchronise_threads(1, Tile::MATH_THREADS);  // the previous tile is stored
                 shared_sums.write(sums);

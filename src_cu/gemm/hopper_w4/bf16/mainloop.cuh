@@ -61,7 +61,7 @@ struct Bf16Tile {
 
     // Read by gemm/epilogue/pushed_sums.cuh.
     static constexpr bool SWAPPED = true;
-    static constexpr int WAVES = 1, SHARERS = 1;
+    static constexpr int PASSES = 1, SHARERS = 1;
 
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool SPILLS_TO_SHARED = SUMS * PARTS > 64;  // during the mainloop, schedule and tile wait in shared memory
@@ -138,7 +138,7 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
     };
     look_up(0, 0);
     unpack(0, 0, words[0]);
-    for (int stage, before = -1;; before = stage) {
+    for (int stage, previous_stage = -1;; previous_stage = stage) {
         stage = ring.stage;
         const uint64_t first_tokens = matrix_descriptor(tile.tokens[stage][0]);
 #pragma unroll
@@ -171,7 +171,8 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
                 look_up((place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS);
                 wait_for_multiplications<1>();
                 hold(words[(turn + 1) % 2]);
-                if (turn == 0 && place == 0 && before >= 0) tile.release(before);  // the wgmmas on that stage are done
+                if (turn == 0 && place == 0 && previous_stage >= 0)
+                    tile.release(previous_stage);  // the wgmmas on that stage are done
                 unpack((place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS, words[(turn + 1) % 2]);
             }
             if (--chunks == 0) break;
