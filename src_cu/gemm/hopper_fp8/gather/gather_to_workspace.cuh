@@ -1,6 +1,6 @@
 // Gathers rows of A through an index once, to a workspace in the row sequence of D, from where tensor copies load tiles. Each column of tiles
 // reads a row again, 20 to 50 times, and threads that gather rows (gathered_rows.cuh) would spend instructions each time. A warp of each CTA, the
-// writer warp, copies rows while the math warps multiply. Tiles read them from L2. Included by gather.cu and gather_swiglu_workspace.cu.
+// writer warp, copies rows while the math warps multiply. Tiles read them from L2. Included by gather.cu and gather_swiglu.cu.
 //
 //     writer warp    draws a ticket for a unit of UNIT rows of D, copies them through shared memory, marks the unit as ready, and goes on,
 //                    at most AHEAD rows before the rows that its CTA multiplies. Its first unit passes through the ring of stages, all rows at

@@ -11,7 +11,7 @@
 //     hopper_fp8/gather/gather_to_workspace.cuh     Or how does a warp gather rows to the workspace?
 //     hopper_fp8/store_rows.cuh               How do sums become rows of D?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when?
-//     hopper_fp8/pipeline/few_tokens.cuh      The same for few tokens, with store_reduced.cuh; its other pipelines and pushed_sums.cuh are unused
+//     hopper_fp8/pipeline/few_tokens.cuh      The same for few tokens, with store_reduced.cuh; FewTokens is unused
 
 #include <type_traits>
 

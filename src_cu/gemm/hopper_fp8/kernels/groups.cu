@@ -11,7 +11,7 @@
 //     hopper_fp8/store_rows.cuh               How do sums become rows of D?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? Or, as the table chooses:
 //     hopper_fp8/pipeline/overlapped_epilogue.cuh     the same, where the tensor cores multiply the next tile while D is stored
-//     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens, with store_reduced.cuh; its other pipelines and pushed_sums.cuh are unused
+//     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens, with store_reduced.cuh; FewTokens is unused
 
 #include "gemm/hopper_fp8/pipeline/few_tokens.cuh"
 #include "gemm/hopper_fp8/pipeline/many_tokens.cuh"

@@ -16,7 +16,7 @@
 //     hopper_fp8/{store_rows, store_reduced}.cuh     How are rows stored?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? Or, as the table chooses:
 //     hopper_fp8/pipeline/tiles_in_pairs.cuh  the same, where the two CTAs of a cluster exchange magnitudes
-//     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens; pushed_sums.cuh is unused
+//     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens
 
 #include <type_traits>
 
