@@ -1,5 +1,5 @@
 // Quantises groups of rows along K and along M from one read of x, through an index or not. Included by
-// kernels/both_contiguous.cu and kernels/both_padded.cu.
+// kernels/both_groups.cu.
 //
 // An index lets rows of a tile be anywhere in x, so threads load them. All else is as in columns/both.cuh, but for results
 // along K: a tile may have fewer than 128 rows, so threads store them.
