@@ -12,7 +12,6 @@
 #include "common/global_memory.cuh"
 #include "common/grid_maximum.cuh"
 #include "common/input_values.cuh"
-#include "common/variant.cuh"
 #include "quantize/scales/tensor_scale.cuh"
 
 namespace zoo {

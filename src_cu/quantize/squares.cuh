@@ -19,7 +19,6 @@
 #include "common/global_memory.cuh"
 #include "common/input_values.cuh"
 #include "common/transpose_cells.cuh"
-#include "common/variant.cuh"
 
 namespace zoo {
 

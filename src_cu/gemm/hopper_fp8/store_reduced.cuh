@@ -8,8 +8,6 @@
 //     lanes hold 8 neighbouring weights, and the next 4 lanes those of the next token.
 #pragma once
 
-#include <cstdint>
-
 #include "common/cluster.cuh"
 #include "common/half.cuh"
 #include "common/variant.cuh"

@@ -10,7 +10,6 @@
 #include <cstdint>
 
 #include "common/chosen_half.cuh"
-#include "common/global_memory.cuh"
 #include "common/half.cuh"
 #include "common/matrix_store.cuh"
 #include "common/variant.cuh"

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "common/global_memory.cuh"
 #include "common/magnitude.cuh"

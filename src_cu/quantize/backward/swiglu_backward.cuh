@@ -17,7 +17,6 @@
 // No slab is written while TMA reads it, and two CTAs fit into the shared memory of an SM.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"

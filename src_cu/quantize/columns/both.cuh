@@ -8,7 +8,6 @@
 //        -> ColumnResults   q_cols (K, M), scales along M
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"

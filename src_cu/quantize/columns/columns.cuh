@@ -7,7 +7,6 @@
 //   TMA          elements -> q; threads store the scales     columns/column_results.cuh, scales/tile_scales.cuh
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"

@@ -5,7 +5,6 @@
 // along K: a tile may have fewer than 128 rows, so threads store them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"

@@ -12,8 +12,6 @@
 
 #include <cstdint>
 
-#include "common/variant.cuh"
-
 namespace zoo {
 
 // Rows [start, end) of a group, and the tiles and scales (of a row of q) of all groups before it. Past the last group: no

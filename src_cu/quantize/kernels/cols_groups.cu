@@ -12,7 +12,6 @@
 //   groups/padded_columns.cuh      or where results go, and the bounds of padded groups
 
 #include "common/formats.cuh"
-#include "common/variant.cuh"
 #include "quantize/columns/columns.cuh"
 #include "quantize/groups/contiguous_columns.cuh"
 #include "quantize/groups/padded_columns.cuh"

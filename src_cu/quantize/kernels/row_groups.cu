@@ -11,7 +11,6 @@
 //   rows/whole_blocks.cuh          how a lane quantises its segment
 
 #include "common/formats.cuh"
-#include "common/variant.cuh"
 #include "quantize/groups/grouped_rows.cuh"
 
 using Traits = zoo::FewRegisterFormatOf<Variant::q, Variant::scales>;

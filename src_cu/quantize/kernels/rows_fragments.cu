@@ -10,7 +10,6 @@
 
 #include "common/dependent_launch.cuh"
 #include "common/formats.cuh"
-#include "common/variant.cuh"
 #include "quantize/rows/matrix.cuh"
 #include "quantize/rows/row_share.cuh"
 #include "quantize/rows/split_scales.cuh"

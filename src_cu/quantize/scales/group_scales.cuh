@@ -7,8 +7,6 @@
 
 #include <cstdint>
 
-#include "common/variant.cuh"
-
 namespace zoo {
 
 // The launch chooses between the plain layout and the other layout of the format.

@@ -17,7 +17,6 @@
 
 #include "common/global_words.cuh"
 #include "common/mbarrier.cuh"
-#include "common/registers.cuh"
 #include "common/tensor_copy.cuh"
 #include "gemm/hopper_fp8/producer.cuh"
 #include "gemm/hopper_fp8/gather/gathered_rows.cuh"

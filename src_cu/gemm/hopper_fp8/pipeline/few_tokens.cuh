@@ -10,8 +10,6 @@
 // and tokens to L2, and constant weights to the ring of stages.
 #pragma once
 
-#include <cstdint>
-
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/named_barrier.cuh"

@@ -2,8 +2,6 @@
 // tile, which the producer warps have begun to load.
 #pragma once
 
-#include <cstdint>
-
 #include "common/dependent_launch.cuh"
 #include "common/registers.cuh"
 #include "gemm/hopper_fp8/mainloop.cuh"

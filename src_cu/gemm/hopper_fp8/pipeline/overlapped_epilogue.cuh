@@ -11,8 +11,6 @@
 // This is faster for 256 x 128 and not for 192 x 128 (docs/lab/fp8_gemm_many_tokens.md).
 #pragma once
 
-#include <cstdint>
-
 #include "common/dependent_launch.cuh"
 #include "common/registers.cuh"
 #include "gemm/hopper_fp8/mainloop.cuh"

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/warp.cuh"
 #include "common/wgmma.cuh"
 #include "gemm/hopper_w4/operands.cuh"
 #include "gemm/schedule/grouped_schedule.cuh"
