@@ -4,7 +4,7 @@
 // A stage holds one K block: 128 bytes of every row, a line of the 128-byte swizzle.
 //
 //     tokens          TOKENS  x 128 bytes of A           token_scales    one f32 a row of A
-//     weights         WEIGHTS x 128 bytes of B           weight_scales   one f32 for 128, 64, 32 or 1 rows of B, as WEIGHTS_PER_SCALE says
+//     weights         WEIGHTS x 128 bytes of B           weight_scales   one f32 for 128, 64, 32 or 1 rows of B: WEIGHTS_PER_SCALE
 //                                                        SWAPPED: token_scales has the products of both scales, weight_scales is absent
 //
 //     full[stage]     the copying thread announces the bytes of the tensor copies; every scale warp arrives when it has

@@ -86,7 +86,7 @@ __device__ __forceinline__ void quantize_grouped_both(Layout layout, typename Tr
     let_next_kernel_launch();
     const TileCorner corner = tile_corner<Tile>(K);
     wait_for_previous_kernel();
-    if (threadIdx.x < 32) {  // a search through groups takes a whole warp
+    if (threadIdx.x < 32) {  // a search through groups needs a whole warp
         const auto found = groups.assign(layout, corner.row / Tile::ROWS, K);
         if (threadIdx.x == 0) shared.assignment = found;
     }

@@ -1,4 +1,4 @@
-// Contiguous groups: they lie back to back in x and in q. Included by kernels that quantise columns of groups.
+// Contiguous groups: they are back to back in x and in q. Included by kernels that quantise columns of groups.
 //
 // Row i of x is element i of the rows of q. The scales of the groups follow one another without a gap. Blocked scales are a
 // matrix of their own for every group, and all scales past the last group are zero.

@@ -1,5 +1,5 @@
 // quantize.<format>.both.m_grouped_contiguous and .m_grouped_padded: groups of rows along K and along M from one read of x. Along M
-// groups lie back to back, or each is padded to a multiple of 128. Made of:
+// groups are back to back, or each is padded to a multiple of 128. Made of:
 //
 //   common/formats.cuh             which format the dtypes of elements and scales choose
 //   columns/grouped_both.cuh       the pipeline, and how rows of x come to shared memory

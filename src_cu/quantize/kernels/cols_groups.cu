@@ -1,4 +1,4 @@
-// quantize.<format>.cols.m_grouped_contiguous and .m_grouped_padded: quantize.<format>.cols of groups of rows. Groups lie back to
+// quantize.<format>.cols.m_grouped_contiguous and .m_grouped_padded: quantize.<format>.cols of groups of rows. Groups are back to
 // back in q, or each is padded to a multiple of 128. Made of:
 //
 //   common/formats.cuh             which format the dtypes of elements and scales choose

@@ -6,7 +6,7 @@
 //   groups/grouped_rows.cuh        the kernel: which warp quantises which rows
 //   groups/row_groups.cuh          which group a row belongs to, where padding moves it
 //   groups/fill_padding.cuh        which warps write zeros
-//   scales/group_scales.cuh        where scales lie
+//   scales/group_scales.cuh        where scales are
 //   rows/matrix.cuh                what a cell is
 //   rows/whole_blocks.cuh          how a lane quantises its segment
 

@@ -1,5 +1,5 @@
 // quantize.<format>.both.{m_grouped_contiguous, m_grouped_padded}.swiglu_backward: the gradient of gates and ups along K and along M,
-// and the activation along M, of groups of rows. Along M groups lie back to back, or each is padded to a multiple of 128. Made of:
+// and the activation along M, of groups of rows. Along M groups are back to back, or each is padded to a multiple of 128. Made of:
 //
 //   common/formats.cuh             which format the dtypes of elements and scales choose
 //   backward/swiglu_gradient.cuh   the activation and its derivatives

@@ -63,7 +63,7 @@ struct TilesInPairs {
     RowExchange words[Tile::MATH_WARPS];
 
     // Schedules read global memory only in next(), which runs after the previous kernel has ended. Target is asserted and not required: swiglu.cu
-    // also names this function with a bf16 target, in a branch that it does not take.
+    // also names this function with a bf16 target, in a branch that never runs.
     template <TileSchedule Schedule, OperandsOf<Tile> Operands, class Target>
     __device__ __forceinline__ void run(Schedule schedule, const Operands& operands, const Target& d) {
         static_assert(StoresHalfBlocksOf<Target, Tile>);

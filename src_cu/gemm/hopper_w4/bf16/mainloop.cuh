@@ -107,8 +107,8 @@ template <class Tile, class Source>
 __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ring, int chunks, int exist,
                                               float (&sums)[Tile::PARTS][Tile::SUMS], Source& source) {
     constexpr int PARTS = Tile::PARTS, TURNS = 2 * PARTS, AHEAD = 2;
-    constexpr int UNIT = 16,
-                  INSTRUCTION = 32 / UNIT;  // bytes: unit of a descriptor's address; of K in an instruction, in units
+    constexpr int UNIT = 16;                // bytes, in which a descriptor counts addresses
+    constexpr int INSTRUCTION = 32 / UNIT;  // of K, of an instruction
     static_assert(!Source::WHOLE || PARTS <= AHEAD && Tile::CHUNKS % AHEAD == 0, "a chunk's words wait until they are unpacked");
 
     typename Source::Ahead ahead[AHEAD] = {};

@@ -80,7 +80,7 @@ struct DequantizesOnce {
     GroupStep producer;               // the producer warp's position
     UnitPosition positions[WARPS];
     DequantizedUnit units[WARPS][2];  // of each warp: the current unit and the next one
-    int progress;  // a ticket: the units that the CTA needs now have tickets less than a stage of all tile columns after this one
+    int progress;                     // how many units, in the sequence of tickets, come before the stage that the CTA needs now
 
     __device__ __forceinline__ void initialise() {
         zoo::initialise(&cleared, 1);
