@@ -1,8 +1,6 @@
 // g * sigmoid(z) in float32 with equal bits on every GPU. zoo/reference/swiglu.py states the rule and its reasons.
 #pragma once
 
-#include <cstdint>
-
 #include "common/division.cuh"
 
 namespace zoo {

@@ -1,8 +1,6 @@
 // Spills registers of a warp to shared memory by hand: values that a math warp does not need while its registers are full of sums.
 #pragma once
 
-#include <cstdint>
-
 #include "common/mbarrier.cuh"
 
 namespace zoo {

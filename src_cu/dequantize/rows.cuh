@@ -14,8 +14,6 @@
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"
-#include "common/global_memory.cuh"
-#include "common/variant.cuh"
 #include "dequantize/output.cuh"
 
 namespace zoo {

@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-#include "common/warp.cuh"
-
 namespace zoo {
 
 constexpr int SCALE_NAN = 255, NO_LARGEST = 127, LARGEST_RELATIVE = 126, LARGEST_EXPONENT = 6;

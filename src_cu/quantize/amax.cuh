@@ -1,8 +1,8 @@
 // The largest magnitude of every group of rows of x (M, K): NaN above infinity above numbers, 0 for no elements. Included
 // by kernels/amax.cu and kernels/amax_groups.cu.
 //
-// A warp reads shares of a row, LOADS vectors of 16 bytes a lane, and keeps the maximum of the current group. A CTA takes
-// neighbouring shares, so it meets few groups. Their maxima are combined in shared memory, then in the results
+// A warp reads shares of a row, LOADS vectors of 16 bytes a lane, and keeps the maximum of the current group. A CTA reads
+// neighbouring shares, so it has rows of few groups. Their maxima are combined in shared memory, then in the results
 // (common/grid_maximum.cuh). x is read once. CTA 0 is the last to finish, so it stores the NVFP4 tensor scales.
 #pragma once
 
@@ -12,7 +12,6 @@
 #include "common/global_memory.cuh"
 #include "common/grid_maximum.cuh"
 #include "common/input_values.cuh"
-#include "common/variant.cuh"
 #include "quantize/scales/tensor_scale.cuh"
 
 namespace zoo {
@@ -125,7 +124,7 @@ __device__ __forceinline__ void add_maxima(const Groups& groups, const GridMaxim
                                            int64_t x_stride) {
     using In = Input<X>;
     constexpr int WARPS = THREADS / 32;
-    __shared__ uint32_t cta_maxima[THREADS];  // maxima of the first THREADS groups that the CTA meets
+    __shared__ uint32_t cta_maxima[THREADS];  // maxima of the first THREADS groups that the CTA reads
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     groups.read();
     cta_maxima[threadIdx.x] = 0;
@@ -142,7 +141,7 @@ __device__ __forceinline__ void add_maxima(const Groups& groups, const GridMaxim
     const int first_group = min(groups.find(begin / divisor), groups.count - 1);
     int group = first_group;
     uint32_t group_end = groups.end(group), largest = 0;
-    bool cleared = false;  // whether this thread knows that the results are cleared
+    bool cleared = false;  // whether this thread has seen that the results are cleared
     for (uint32_t share = begin + warp;; share += WARPS) {
         const bool more = share < end;
         if (!more || row >= group_end) {  // the group is complete

@@ -1,6 +1,6 @@
 // Quantises squares: BLOCK x BLOCK values share a scale, for both directions. Included by kernels/squares.cu.
 //
-// x (E, N, K) is read once. q (E, N, K) and the optional transpose q_cols (E, K, N) hold equal elements. A CTA takes a tile
+// x (E, N, K) is read once. q (E, N, K) and the optional transpose q_cols (E, K, N) hold equal elements. A CTA quantises a tile
 // of 128 x 128: whole squares of every format. A lane holds a patch of 8 rows x 8 columns in registers, a warp 16 rows. A
 // load instruction covers rows r and r + 8: 256 bytes of each, with 2-byte input.
 //
@@ -19,7 +19,6 @@
 #include "common/global_memory.cuh"
 #include "common/input_values.cuh"
 #include "common/transpose_cells.cuh"
-#include "common/variant.cuh"
 
 namespace zoo {
 

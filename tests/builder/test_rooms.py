@@ -49,6 +49,14 @@ def test_a_room_includes_its_own_headers_and_shared_ones(room):
         assert [name for name in INCLUDED.findall(path.read_text()) if not name.startswith(allowed)] == [], path
 
 
+@pytest.mark.parametrize("room", SHARED_BY_GEMMS)
+def test_several_families_include_a_shared_header(room):
+    families = [set().union(*(files_of(kernel) for kernel in KERNELS if kernel.startswith(family))) for family in GEMMS]
+    for path in (SOURCES / room).iterdir():
+        name = path.relative_to(SOURCES).as_posix()
+        assert sum(name in files for files in families) > 1, name
+
+
 @pytest.mark.parametrize("source", KERNELS)
 def test_a_kernel_has_few_files(source):
     files = files_of(source)

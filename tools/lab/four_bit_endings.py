@@ -17,10 +17,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
 from four_bit import KINDS
 from four_bit_shapes import CHUNKS
-from four_bit_tiles import ENDINGS, TURNS, Problem, Timer, drawn, graph_of
+from four_bit_tiles import ENDINGS, Problem, Timer, drawn, in_turns
 
 import zoo
 
@@ -29,21 +28,13 @@ ROWS = (8, 64, 1 << 31)  # of one matrix, or of an expert that is hit
 
 def times(timers: list[Timer], problem: Problem) -> list[float]:
     """Microseconds of each."""
-    kept: list[Any] = []  # what the graphs read and write
-    for timer in timers:
+    calls: dict[str, list[Any]] = {}
+    for place, timer in enumerate(timers):
         given, each = timer.operands(problem)
-        calls = [lambda one=one, timer=timer, given=given: timer.chosen.launch(timer.name, **given, **one) for one in each]
-        kept.append((graph_of(calls), calls))
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    found: list[list[float]] = [[] for _ in timers]
-    for _ in range(TURNS):
-        for (graph, calls), own in zip(kept, found, strict=True):
-            begin.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            own.append(begin.elapsed_time(end) * 1e3 / len(calls))
-    return [statistics.median(own[1:]) for own in found]
+        calls[f"{place} {timer.name}"] = [
+            lambda one=one, timer=timer, given=given: timer.chosen.launch(timer.name, **given, **one) for one in each
+        ]
+    return list(in_turns(calls).values())
 
 
 def main() -> None:

@@ -111,6 +111,21 @@ def graph_of(calls: list[Any]) -> torch.cuda.CUDAGraph:
     return graph
 
 
+def in_turns(calls: dict[str, list[Any]]) -> dict[str, float]:
+    """Median microseconds of a call of each, whose graphs are replayed by turns."""
+    graphs = {called: graph_of(each) for called, each in calls.items()}
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    found: dict[str, list[float]] = {called: [] for called in graphs}
+    for _ in range(TURNS):
+        for called, graph in graphs.items():
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            found[called].append(begin.elapsed_time(end) * 1e3 / len(calls[called]))
+    return {called: statistics.median(times[1:]) for called, times in found.items()}
+
+
 class Timer:
     def __init__(self, cubins: Path, name: str, ending: str, kind: str, into: Path):
         self.chosen, self.name, self.ending, self.kind = of_matrices(Zoo(cubins)), name + ending, ending, kind
@@ -172,17 +187,7 @@ class Timer:
             for called, cubins, tile in self.tiles(problem)
         }
         calls["chosen"] = [lambda one=one: self.chosen.launch(self.name, **given, **one) for one in each]
-        graphs = {called: graph_of(of_one) for called, of_one in calls.items()}
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        found: dict[str, list[float]] = {called: [] for called in graphs}
-        for _ in range(TURNS):
-            for called, graph in graphs.items():
-                begin.record()
-                graph.replay()
-                end.record()
-                end.synchronize()
-                found[called].append(begin.elapsed_time(end) * 1e3 / len(each))
-        return {called: statistics.median(times[1:]) for called, times in found.items()}
+        return in_turns(calls)
 
 
 def main() -> None:

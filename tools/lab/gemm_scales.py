@@ -1,9 +1,8 @@
-"""Times gemm.fp8b128 with f32 scales from two folders of cubins, and from the second with the same scales as ue8m0 bytes, in one run.
+"""Times gemm.fp8b128 with f32 scales and with the same scales as ue8m0 bytes, in one run.
 
-    python tools/lab/gemm_scales.py OLD NEW [--seed 7] [--count 8]
+    python tools/lab/gemm_scales.py CUBINS [--seed 7] [--count 8]
 
-Of each grouping so many problems are drawn; each is taken by the tile that the second folder's rules choose. All three must give the same
-bits. Figures are medians of graph replays that take turns.
+Problems of each grouping are drawn. The chosen tile computes both, which must give the same bits. Figures are medians of graph replays by turns.
 """
 
 from __future__ import annotations
@@ -11,14 +10,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from pathlib import Path
 
 import torch
-
-import zoo
-from zoo.benchmark.graphs import Replay
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gemm import (
     ALONG_K,
     CACHE,
@@ -34,6 +27,9 @@ from gemm import (
 )
 from gemm_gather import GATHER, gathering
 from gemm_shapes import drawn
+
+import zoo
+from zoo.benchmark.graphs import Replay
 
 CALLS = 20
 
@@ -74,7 +70,7 @@ def result(plan, d: torch.Tensor, stream: torch.cuda.Stream) -> torch.Tensor:
         return d.clone().view(torch.uint8)
 
 
-def measure(old: zoo.Zoo, new: zoo.Zoo, kernel: str, make, shape: tuple) -> tuple[dict[str, float], str, bool]:
+def measure(cubins: zoo.Zoo, kernel: str, make, shape: tuple) -> tuple[dict[str, float], str, bool]:
     """Microseconds, the tile, and whether bits are the same."""
     first = make(*shape)
     moved = sum(value.numel() * value.element_size() for value in first.values() if isinstance(value, torch.Tensor))
@@ -83,9 +79,9 @@ def measure(old: zoo.Zoo, new: zoo.Zoo, kernel: str, make, shape: tuple) -> tupl
     stream = torch.cuda.Stream()
     own, count = stream.cuda_stream, len(rotating)
     torch.cuda.synchronize()
-    tile = new.prepare(kernel, stream=own, **first).launch.variant.name
-    work = {"old": (old, rotating), "new": (new, rotating), "bytes": (new, as_bytes)}
-    plans = {name: [found.prepare(kernel, stream=own, variant=tile, **one) for one in sets] for name, (found, sets) in work.items()}
+    tile = cubins.prepare(kernel, stream=own, **first).launch.variant.name
+    work = {"f32": rotating, "bytes": as_bytes}
+    plans = {name: [cubins.prepare(kernel, stream=own, variant=tile, **one) for one in sets] for name, sets in work.items()}
     results = [result(of_name[0], first["d"], stream) for of_name in plans.values()]
     replays = {name: Replay([of_name[i % count] for i in range(calls_of(count, 50.0, CALLS))], own) for name, of_name in plans.items()}
     times = take_turns({name: replay.microseconds for name, replay in replays.items()})
@@ -96,24 +92,21 @@ def measure(old: zoo.Zoo, new: zoo.Zoo, kernel: str, make, shape: tuple) -> tupl
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("old")
-    parser.add_argument("new")
+    parser.add_argument("cubins")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--count", type=int, default=8, help="of each grouping")
     arguments = parser.parse_args()
-    old, new, wrong = zoo.Zoo(arguments.old), zoo.Zoo(arguments.new), 0
+    cubins, wrong = zoo.Zoo(arguments.cubins), 0
     for kind, (kernel, draw, make) in KINDS.items():
-        f32, as_bytes = [], []
+        ratios = []
         for shape in drawn(draw, arguments.seed, arguments.count):
-            times, tile, same = measure(old, new, kernel, make, shape)
+            times, tile, same = measure(cubins, kernel, make, shape)
             torch.cuda.empty_cache()
-            f32.append(times["new"] / times["old"])
-            as_bytes.append(times["bytes"] / times["new"])
+            ratios.append(times["bytes"] / times["f32"])
             wrong += not same
             shown = " ".join(f"{name} {time:.1f}" for name, time in times.items())
             print(f"{kind} {shape} {tile}: {shown}{'' if same else ' OTHER BITS'}", flush=True)
-        for words, ratios in (("new / old, f32", f32), ("bytes / f32", as_bytes)):
-            print(f"== {kind}: {words} {statistics.geometric_mean(ratios):.4f}, {min(ratios):.3f} to {max(ratios):.3f}", flush=True)
+        print(f"== {kind}: bytes / f32 {statistics.geometric_mean(ratios):.4f}, {min(ratios):.3f} to {max(ratios):.3f}", flush=True)
     return 1 if wrong else 0
 
 

@@ -5,7 +5,6 @@
 //     dequantize/rows.cuh    which elements does a warp take, and in which order does it load and store?
 
 #include "common/formats.cuh"
-#include "common/variant.cuh"
 #include "dequantize/rows.cuh"
 
 using Decoder = zoo::DecoderOf<Variant::q, Variant::scales>::Type;

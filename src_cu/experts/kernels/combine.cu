@@ -13,7 +13,6 @@
 #include "common/global_memory.cuh"
 #include "common/half.cuh"
 #include "common/input_values.cuh"
-#include "common/variant.cuh"
 #include "experts/combine/token_rows.cuh"
 
 // Strides count elements. `pieces`: of 256 CELLS columns in a row.

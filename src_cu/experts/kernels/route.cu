@@ -18,7 +18,6 @@
 
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
-#include "common/variant.cuh"
 #include "experts/route/counters.cuh"
 #include "experts/route/share.cuh"
 

@@ -27,7 +27,7 @@ struct PushedSums {
     static constexpr int PART_TOKENS = 8, PART_WEIGHTS = 16, PART_BYTES = 32 * 16;
     static constexpr int EIGHTS = Tile::TOKENS / PART_TOKENS, PARTS = EIGHTS * Tile::MATH_WARPS;
     static constexpr int OWN_PARTS = (PARTS + SPLITS - 1) / SPLITS;  // that a CTA stores, at most
-    static_assert(Tile::SWAPPED && Tile::WAVES == 1 && SPLITS > 1);
+    static_assert(Tile::SWAPPED && Tile::PASSES == 1 && SPLITS > 1);
 
     static_assert(OWN_PARTS * SPLITS * PART_BYTES + 8 == pushed_bytes(Tile::TOKENS * Tile::WEIGHTS, SPLITS));
 

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "common/cluster.cuh"
 #include "gemm/hopper_fp8/operands.cuh"

@@ -23,7 +23,7 @@
 
 namespace zoo {
 
-// The products of scales that a thread multiplies the partial sums of a wave by.
+// The products of scales that a thread multiplies the partial sums of a pass by.
 template <class Tile, bool SWAPPED = Tile::SWAPPED>
 struct ScaleProducts;
 
@@ -76,17 +76,17 @@ struct ScaleProducts<Tile, true> {  // tokens are columns: producers have stored
     }
 };
 
-template <int WAVES, int SUMS>
-__device__ __forceinline__ void clear(float (&sums)[WAVES][SUMS]) {
+template <int PASSES, int SUMS>
+__device__ __forceinline__ void clear(float (&sums)[PASSES][SUMS]) {
 #pragma unroll
-    for (int wave = 0; wave < WAVES; wave++)
+    for (int pass = 0; pass < PASSES; pass++)
 #pragma unroll
-        for (int j = 0; j < SUMS; j++) sums[wave][j] = 0;
+        for (int j = 0; j < SUMS; j++) sums[pass][j] = 0;
 }
 
-// Issues the wgmmas of a wave over a K block, as one group.
+// Issues the wgmmas of a pass over a K block, as one group.
 template <class Tile>
-__device__ __forceinline__ void start_wave(const Tile& tile, int stage, int row, int column, float (&partial)[Tile::SUMS]) {
+__device__ __forceinline__ void start_pass(const Tile& tile, int stage, int row, int column, float (&partial)[Tile::SUMS]) {
     const uint8_t* rows = Tile::SWAPPED ? tile.weights[stage] : tile.tokens[stage];
     const uint8_t* columns = Tile::SWAPPED ? tile.tokens[stage] : tile.weights[stage];
     const uint64_t a = matrix_descriptor(rows + row * SCALE_BLOCK), b = matrix_descriptor(columns + column * SCALE_BLOCK);
@@ -143,7 +143,7 @@ __device__ __forceinline__ void multiply_overlapped(Tile& tile, Ring<Tile::STAGE
     auto start = [&](float (&partial)[Tile::SUMS]) {
         tile.wait_until_full(ring);
         stage = ring.stage;
-        start_wave(tile, stage, row, 0, partial);
+        start_pass(tile, stage, row, 0, partial);
         ring.advance();
     };
     auto finish = [&](const ScaleProducts<Tile>& factors, int finished, float (&partial)[Tile::SUMS]) {
@@ -179,81 +179,81 @@ __device__ __forceinline__ void multiply_overlapped(Tile& tile, Ring<Tile::STAGE
 
 // One set of partial sums, where registers do not suffice for two: only the wgmmas of other warpgroups run during promotion.
 template <class Tile, int SPLIT>
-__device__ __forceinline__ void multiply_waves(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row,
-                                               float (&sums)[Tile::WAVES][Tile::SUMS]) {
-    // Unrolled, the loop tests the next stage while it promotes the last wave. STRADDLES tiles have many loops: unrolled, 250 KB of code.
+__device__ __forceinline__ void multiply_passes(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row,
+                                                float (&sums)[Tile::PASSES][Tile::SUMS]) {
+    // Unrolled, the loop tests the next stage while it promotes the last pass. STRADDLES tiles have many loops: unrolled, 250 KB of code.
     constexpr int UNROLLED = Tile::SWAPPED || Tile::STRADDLES ? 1 : 4;
 #pragma unroll UNROLLED
     for (; blocks > 0; blocks--, ring.advance()) {
         tile.wait_until_full(ring);
 #pragma unroll
-        for (int wave = 0; wave < Tile::WAVES; wave++) {
-            const int row = first_row + wave / Tile::COLUMN_WAVES * WGMMA_ROWS;
-            const int column = wave % Tile::COLUMN_WAVES * Tile::COLUMNS;
+        for (int pass = 0; pass < Tile::PASSES; pass++) {
+            const int row = first_row + pass / Tile::COLUMN_PASSES * WGMMA_ROWS;
+            const int column = pass % Tile::COLUMN_PASSES * Tile::COLUMNS;
             const ScaleProducts<Tile> factors(tile, ring.stage, row, column);
             constexpr bool READ = !ScaleProducts<Tile>::READ_FROM_STAGE;
             float partial[Tile::SUMS];
-            start_wave(tile, ring.stage, row, column, partial);
+            start_pass(tile, ring.stage, row, column, partial);
             wait_for_multiplications<0>();
             hold(partial);
-            if (READ && wave == Tile::WAVES - 1) tile.release(ring.stage);
-            promote<Tile, SPLIT>(sums[wave], partial, factors);
-            if (!READ && wave == Tile::WAVES - 1) tile.release(ring.stage);
+            if (READ && pass == Tile::PASSES - 1) tile.release(ring.stage);
+            promote<Tile, SPLIT>(sums[pass], partial, factors);
+            if (!READ && pass == Tile::PASSES - 1) tile.release(ring.stage);
         }
     }
 }
 
 template <class Tile, int SPLIT>
 __device__ __forceinline__ void multiply_blocks(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row,
-                                                float (&sums)[Tile::WAVES][Tile::SUMS]) {
+                                                float (&sums)[Tile::PASSES][Tile::SUMS]) {
     if constexpr (Tile::OVERLAPPED) {
         multiply_overlapped<Tile, SPLIT>(tile, ring, blocks, first_row, sums[0]);
     } else {
-        multiply_waves<Tile, SPLIT>(tile, ring, blocks, first_row, sums);
+        multiply_passes<Tile, SPLIT>(tile, ring, blocks, first_row, sums);
     }
 }
 
 // One loop for each position of the boundary between scales, so promotion needs no branch.
 template <class Tile, int SPLIT>
 __device__ __forceinline__ void multiply_split(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row, int split,
-                                               float (&sums)[Tile::WAVES][Tile::SUMS]) {
+                                               float (&sums)[Tile::PASSES][Tile::SUMS]) {
     if constexpr (SPLIT < Tile::COLUMNS) {
         if (split > SPLIT) return multiply_split<Tile, SPLIT + Tile::SPLIT_UNIT>(tile, ring, blocks, first_row, split, sums);
     }
     multiply_blocks<Tile, SPLIT>(tile, ring, blocks, first_row, sums);
 }
 
-// Multiplies the K blocks of a tile whose first wave is running already, with its sums in `partial`.
+// Multiplies the K blocks of a tile whose first pass is running already, with its sums in `partial`.
 template <class Tile>
 __device__ __forceinline__ void multiply_started(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row,
-                                                 float (&partial)[Tile::SUMS], float (&sums)[Tile::WAVES][Tile::SUMS]) {
-    static_assert(!Tile::SWAPPED && !Tile::OVERLAPPED && !Tile::STRADDLES && Tile::COLUMN_WAVES == 1);
-    auto multiply_wave = [&](int wave, bool started) {
-        const int row = first_row + wave * WGMMA_ROWS;
+                                                 float (&partial)[Tile::SUMS], float (&sums)[Tile::PASSES][Tile::SUMS]) {
+    static_assert(!Tile::SWAPPED && !Tile::OVERLAPPED && !Tile::STRADDLES && Tile::COLUMN_PASSES == 1);
+    auto multiply_pass = [&](int pass, bool started) {
+        const int row = first_row + pass * WGMMA_ROWS;
         const ScaleProducts<Tile> factors(tile, ring.stage, row);
-        if (!started) start_wave(tile, ring.stage, row, 0, partial);
+        if (!started) start_pass(tile, ring.stage, row, 0, partial);
         wait_for_multiplications<0>();
         hold(partial);
-        if (wave == Tile::WAVES - 1) tile.release(ring.stage);
-        promote(sums[wave], partial, factors);
+        if (pass == Tile::PASSES - 1) tile.release(ring.stage);
+        promote(sums[pass], partial, factors);
     };
     clear(sums);
 #pragma unroll
-    for (int wave = 0; wave < Tile::WAVES; wave++) multiply_wave(wave, wave == 0);
+    for (int pass = 0; pass < Tile::PASSES; pass++) multiply_pass(pass, pass == 0);
     ring.advance();
 #pragma unroll 4
     for (blocks--; blocks > 0; blocks--, ring.advance()) {
         tile.wait_until_full(ring);
 #pragma unroll
-        for (int wave = 0; wave < Tile::WAVES; wave++) multiply_wave(wave, false);
+        for (int pass = 0; pass < Tile::PASSES; pass++) multiply_pass(pass, false);
     }
 }
 
-// A math warpgroup calls this: it multiplies its waves of a tile that begins at column `column` of D.
+// A math warpgroup calls this: it multiplies its passes of a tile that begins at column `column` of D.
 template <class Tile>
-__device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, float (&sums)[Tile::WAVES][Tile::SUMS],
-                                         int column = 0) {
-    const int first_row = warpgroup_index() * (Tile::ROW_WAVES * WGMMA_ROWS);
+__device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, int blocks,
+                                         float (&sums)[Tile::PASSES][Tile::SUMS], int column = 0) {
+    const int first_row = warpgroup_index() * (Tile::ROW_PASSES * WGMMA_ROWS);
     clear(sums);
     if constexpr (Tile::STRADDLES)
         multiply_split<Tile, Tile::SPLIT_UNIT>(tile, ring, blocks, first_row, SCALE_BLOCK - column % SCALE_BLOCK, sums);

@@ -12,8 +12,8 @@
 #include <cstdint>
 
 #include "common/tensor_copy.cuh"
-#include "gemm/epilogue/store_reduced.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_reduced.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 #include "gemm/hopper_fp8/operands.cuh"
 
 namespace zoo {

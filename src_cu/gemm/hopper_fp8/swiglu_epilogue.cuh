@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "common/global_memory.cuh"
 #include "common/magnitude.cuh"
@@ -20,8 +19,8 @@
 #include "common/wgmma.cuh"
 #include "gemm/epilogue/activation.cuh"
 #include "gemm/epilogue/branchless_fp8b128.cuh"
-#include "gemm/epilogue/store_reduced.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_reduced.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 #include "gemm/hopper_fp8/pipeline/many_tokens.cuh"
 #include "gemm/hopper_fp8/pipeline/tiles_in_pairs.cuh"
 
@@ -255,11 +254,11 @@ __device__ __forceinline__ void add_bias(const LaunchedGating& gating, Buffer& b
 }
 
 // The first half of all sums are gates, the second half their ups.
-template <class Out, class Buffer, int WAVES, int SUMS>
+template <class Out, class Buffer, int PASSES, int SUMS>
 __device__ __forceinline__ void activate(const SwigluOutput<Out>& target, Buffer& buffer, const Work& work, int row,
-                                         float (&sums)[WAVES][SUMS], float (&h)[WAVES * SUMS / 2]) {
-    static_assert(WAVES <= 2);
-    constexpr int HALF = WAVES * SUMS / 2;
+                                         float (&sums)[PASSES][SUMS], float (&h)[PASSES * SUMS / 2]) {
+    static_assert(PASSES <= 2);
+    constexpr int HALF = PASSES * SUMS / 2;
     if constexpr (ANY_ACTIVATION<Variant>) {
         float (&gates)[HALF] = reinterpret_cast<float (&)[HALF]>(sums[0][0]);
         float (&ups)[HALF] = reinterpret_cast<float (&)[HALF]>(sums[HALF / SUMS][HALF % SUMS]);
@@ -271,10 +270,10 @@ __device__ __forceinline__ void activate(const SwigluOutput<Out>& target, Buffer
     if (target.row_scale != nullptr) scale_rows(h, target.row_scale, work.token + row, work.end_token);
 }
 
-template <int, class Out, int WAVES, int SUMS>
-__device__ __forceinline__ void store_waves(const SwigluOutput<Out>& target, RowBuffer& buffer, const Work& work, int row,
-                                            float (&sums)[WAVES][SUMS]) {
-    float h[WAVES * SUMS / 2];
+template <int, class Out, int PASSES, int SUMS>
+__device__ __forceinline__ void store_passes(const SwigluOutput<Out>& target, RowBuffer& buffer, const Work& work, int row,
+                                             float (&sums)[PASSES][SUMS]) {
+    float h[PASSES * SUMS / 2];
     activate(target, buffer, work, row, sums, h);
     store_h(target.out, buffer, work, row, h);
 }
@@ -291,10 +290,10 @@ __device__ __forceinline__ void receive_larger(RowExchange& words, uint32_t exch
     for (int half = 0; half < 2; half++) largest[half] = max(largest[half], words.receive(lane / 4 + half * 8, exchange));
 }
 
-template <int WAVES, int SUMS>
+template <int PASSES, int SUMS>
 __device__ __forceinline__ void store_half(const SwigluOutput<Fp8Output>& target, HalfRowBuffer& buffer, RowExchange& words,
-                                           const Work& work, int row, uint32_t exchange, float (&sums)[WAVES][SUMS]) {
-    float h[WAVES * SUMS / 2];
+                                           const Work& work, int row, uint32_t exchange, float (&sums)[PASSES][SUMS]) {
+    float h[PASSES * SUMS / 2];
     activate(target, buffer, work, row, sums, h);
     uint32_t largest[2];
     largest_of_rows(h, largest);

@@ -4,7 +4,7 @@
 // A stage holds one K block: 128 bytes of every row, a line of the 128-byte swizzle.
 //
 //     tokens          TOKENS  x 128 bytes of A           token_scales    one f32 a row of A
-//     weights         WEIGHTS x 128 bytes of B           weight_scales   one f32 for 128, 64, 32 or 1 rows of B, as WEIGHTS_PER_SCALE says
+//     weights         WEIGHTS x 128 bytes of B           weight_scales   one f32 for 128, 64, 32 or 1 rows of B: WEIGHTS_PER_SCALE
 //                                                        SWAPPED: token_scales has the products of both scales, weight_scales is absent
 //
 //     full[stage]     the copying thread announces the bytes of the tensor copies; every scale warp arrives when it has
@@ -28,22 +28,22 @@ constexpr int SCALE_BLOCK =
     128;  // elements of a row that share a scale: also the depth of a K block, and the rows of B that share a scale
 
 template <int TOKENS_, int WEIGHTS_, int STAGES_, int WARPGROUPS_, bool SWAPPED_, bool OVERLAPPED_,
-          int WEIGHTS_PER_SCALE_ = SCALE_BLOCK, int COLUMN_WAVES_ = !SWAPPED_ && WEIGHTS_ == 256 ? 2 : 1>
+          int WEIGHTS_PER_SCALE_ = SCALE_BLOCK, int COLUMN_PASSES_ = !SWAPPED_ && WEIGHTS_ == 256 ? 2 : 1>
 struct Fp8Tile {
     static constexpr int TOKENS = TOKENS_, WEIGHTS = WEIGHTS_, STAGES = STAGES_, WARPGROUPS = WARPGROUPS_;
     static constexpr bool SWAPPED = SWAPPED_, OVERLAPPED = OVERLAPPED_;
     static constexpr int WEIGHTS_PER_SCALE = WEIGHTS_PER_SCALE_;  // rows of B
 
-    static constexpr int COLUMN_WAVES = COLUMN_WAVES_;  // the columns of 64 rows are cut into so many waves
+    static constexpr int COLUMN_PASSES = COLUMN_PASSES_;  // the columns of 64 rows are cut into so many passes
 
     static constexpr int SHARERS = 1;          // CTAs of a cluster that multiply the same tokens: multicast_tokens.cuh
     static constexpr int CTAS_PER_RESULT = 1;  // CTAs of a cluster that split K, or the columns of a result's scale block
 
     static constexpr int ROWS = SWAPPED ? WEIGHTS : TOKENS;  // of the wgmmas
-    static constexpr int COLUMNS = (SWAPPED ? TOKENS : WEIGHTS) / COLUMN_WAVES;
-    static constexpr int ROW_WAVES =
+    static constexpr int COLUMNS = (SWAPPED ? TOKENS : WEIGHTS) / COLUMN_PASSES;
+    static constexpr int ROW_PASSES =
         ROWS / (WARPGROUPS * WGMMA_ROWS);  // a warpgroup multiplies so many times 64 rows, one after the other
-    static constexpr int WAVES = ROW_WAVES * COLUMN_WAVES;
+    static constexpr int PASSES = ROW_PASSES * COLUMN_PASSES;
     static constexpr int SUMS = COLUMNS / 2;  // registers of 64 x COLUMNS
     // Rows of the tile that share an entry of weight_scales. Tiles of 192 rows begin inside a scale block, so an entry is for one wgmma.
     static constexpr int WEIGHTS_PER_ENTRY = SWAPPED && WEIGHTS == 192 ? WGMMA_ROWS : WEIGHTS_PER_SCALE;
@@ -55,12 +55,12 @@ struct Fp8Tile {
 
     // An SM's registers are four banks, each of which serves every fourth warp: 512 for each lane. If math warps need more than an even
     // share, producer warps give them registers: 56 + 2 * 224 = 504, 56 + 3 * 152 = 512.
-    static constexpr int SUM_SETS = WAVES + (OVERLAPPED ? 2 : 1);  // sums of each wave, and partial sums
+    static constexpr int SUM_SETS = PASSES + (OVERLAPPED ? 2 : 1);  // sums of each pass, and partial sums
     static constexpr bool REALLOCATES_REGISTERS =
         (SUM_SETS * SUMS > 128 && WARPGROUPS > 1) || (SUM_SETS * SUMS > 96 && WARPGROUPS > 2);
     static constexpr int LOADER_REGISTERS = 56, MATH_REGISTERS = WARPGROUPS == 3 ? 152 : 224;
-    static_assert(!OVERLAPPED || WAVES == 1,
-                  "partial sums overlap where a warpgroup has one wave: set as many WARPGROUPS as 64 rows, or OVERLAPPED = 0");
+    static_assert(!OVERLAPPED || PASSES == 1,
+                  "partial sums overlap where a warpgroup has one pass: set as many WARPGROUPS as 64 rows, or OVERLAPPED = 0");
 
     static constexpr int E8M0_AHEAD = 2;  // K blocks whose ue8m0 scales are read at a time
 
@@ -75,12 +75,12 @@ struct Fp8Tile {
                   "setmaxnreg is for whole warpgroups: a warpgroup of three warps would wait for ever");
     static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32, EMPTY_ARRIVALS = MATH_WARPS;
 
-    static_assert(ROWS == ROW_WAVES * WARPGROUPS * WGMMA_ROWS && WAVES > 0, "every warpgroup has whole wgmmas");
-    static_assert(ROW_WAVES == 1 || COLUMN_WAVES == 1, "waves are more rows, or parts of the columns, not both");
+    static_assert(ROWS == ROW_PASSES * WARPGROUPS * WGMMA_ROWS && PASSES > 0, "every warpgroup has whole wgmmas");
+    static_assert(ROW_PASSES == 1 || COLUMN_PASSES == 1, "passes are more rows, or parts of the columns, not both");
     static_assert(WEIGHTS_PER_SCALE == SCALE_BLOCK || WEIGHTS_PER_SCALE == 64 || WEIGHTS_PER_SCALE == (SWAPPED ? 32 : 1));
     static_assert(STRADDLES || WEIGHTS % WEIGHTS_PER_ENTRY == 0 || SCALE_BLOCK % WEIGHTS == 0,
                   "a scale of B begins where an entry begins");
-    static_assert(!STRADDLES || COLUMN_WAVES == 1, "a wave of some columns does not know where its scale block of B begins");
+    static_assert(!STRADDLES || COLUMN_PASSES == 1, "a pass of some columns does not know where its scale block of B begins");
     static_assert(COLUMNS % 8 == 0 && COLUMNS <= 256, "wgmma has 8 columns or a multiple of 8, 256 at most");
     static_assert(TOKENS % 8 == 0 && WEIGHTS % 8 == 0, "the swizzle repeats after 8 rows of 128 bytes");
     static_assert(TOKENS <= 256 && WEIGHTS <= 256, "the box of a tensor copy has 256 rows at most");

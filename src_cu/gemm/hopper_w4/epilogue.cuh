@@ -145,13 +145,13 @@ struct EpilogueFactors {
     // Called by the lanes of a warp or by more threads, which copy four bytes each. `d` is the result of the group. Missing weight rows get zeros.
     template <WeightFormat FORMAT>
     __device__ __forceinline__ void prefetch_weight_factors(const FourBitResult<FORMAT>& d, int first_weight, int thread) {
-        auto ask = [&](uint8_t* to, const uint8_t* from, uint32_t size) {
+        auto prefetch = [&](uint8_t* to, const uint8_t* from, uint32_t size) {
             const uint32_t byte = thread * 4, behind = first_weight * size + byte;
             const bool exists = behind < uint32_t(d.columns) * size;
             if (byte < WEIGHTS * size) copy_4_bytes(shared_address(to + byte), from + (exists ? behind : 0), exists);
         };
-        if (d.bias != nullptr) ask(biases, d.bias, d.bias_is_bf16 ? 2 : 4);
-        if constexpr (FORMAT == WeightFormat::mxfp4) ask(largest, d.largest, 1);
+        if (d.bias != nullptr) prefetch(biases, d.bias, d.bias_is_bf16 ? 2 : 4);
+        if constexpr (FORMAT == WeightFormat::mxfp4) prefetch(largest, d.largest, 1);
         if (d.alpha != nullptr && thread == 0) copy_4_bytes(shared_address(&alpha), d.alpha, true);
     }
 

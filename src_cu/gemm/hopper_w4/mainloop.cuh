@@ -45,7 +45,7 @@ __device__ __forceinline__ void add_part(int part, float (&sums)[SUMS], float (&
 
 template <int TOKEN_PARTS, int COLUMNS, class Tile>
 __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, FragmentsOf<Tile>& block, Ring<Tile::STAGES>& ring,
-                                                           int blocks, int left, float (&sums)[TOKEN_PARTS * COLUMNS / 2],
+                                                           int blocks, int chunks_left, float (&sums)[TOKEN_PARTS * COLUMNS / 2],
                                                            auto promotion) {
     constexpr int HALF = PROMOTED_CHUNKS / 2, LAST = PROMOTED_CHUNKS - 1;
     const uint32_t table = shared_address(tile.magnitudes);
@@ -54,13 +54,13 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
         tile.wait_until_full(ring);
         block.multiply_from(tile, ring.stage);
         block.unpack_from(tile, ring.stage);
-        auto next = block.load(0, left);
+        auto next = block.load(0, chunks_left);
         RowMagnitudes entries = look_up(next, table);
         hold(partial_0);
 #pragma unroll
         for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
             decltype(next) after = {};
-            if (chunk < LAST) after = block.load(chunk + 1, left);
+            if (chunk < LAST) after = block.load(chunk + 1, chunks_left);
             if (TOKEN_PARTS == 2 && chunk == 0) wait_for_multiplications<1>();
             // Waits for the wgmmas that read the words of this half: part 1 of the previous block, or with one part the other half.
             if (chunk == HALF) wait_for_multiplications<0>();
@@ -74,7 +74,7 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
         }
         commit_multiplications();
         hold(partial_0);
-        left -= PROMOTED_CHUNKS;
+        chunks_left -= PROMOTED_CHUNKS;
         if (TOKEN_PARTS == 1) promotion.end_block();
     };
     if constexpr (TOKEN_PARTS == 1 && !Tile::NARROWS) {  // in tiles that NARROW, ptxas would assume that lanes diverge
@@ -123,7 +123,7 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
 
 template <int TOKEN_PARTS, int COLUMNS, class Tile>
 __device__ __forceinline__ void multiply_with_one_partial(Tile& tile, FragmentsOf<Tile>& block, Ring<Tile::STAGES>& ring,
-                                                          int blocks, int left, float (&sums)[TOKEN_PARTS * COLUMNS / 2]) {
+                                                          int blocks, int chunks_left, float (&sums)[TOKEN_PARTS * COLUMNS / 2]) {
     constexpr int LAST = PROMOTED_CHUNKS - 1;
     const uint32_t table = shared_address(tile.magnitudes);
     float partial[COLUMNS / 2];
@@ -131,11 +131,11 @@ __device__ __forceinline__ void multiply_with_one_partial(Tile& tile, FragmentsO
     RowMagnitudes entries;
     auto unpack_all_but_last = [&](auto&& wait_for_chunk) {
         block.unpack_from(tile, ring.stage);
-        next = block.load(0, left);
+        next = block.load(0, chunks_left);
         entries = look_up(next, table);
 #pragma unroll
         for (int chunk = 0; chunk < LAST; chunk++) {
-            const auto after = block.load(chunk + 1, left);
+            const auto after = block.load(chunk + 1, chunks_left);
             wait_for_chunk(chunk);
             unpack(next, entries, block.words[chunk]);
             next = after;
@@ -147,7 +147,7 @@ __device__ __forceinline__ void multiply_with_one_partial(Tile& tile, FragmentsO
     for (; blocks > 0; blocks--) {
         const int stage = ring.stage;
         ring.advance();
-        left -= PROMOTED_CHUNKS;
+        chunks_left -= PROMOTED_CHUNKS;
         block.multiply_from(tile, stage);
 #pragma unroll
         for (int part = 0; part < TOKEN_PARTS; part++) {
@@ -182,11 +182,11 @@ __device__ __forceinline__ void multiply_with_one_partial(Tile& tile, FragmentsO
     }
 }
 
-// Multiplies `blocks` K blocks. This warpgroup's rows have `left` chunks from the first K block on. Later chunks count as zeros.
+// Multiplies `blocks` K blocks. This warpgroup's rows have `chunks_left` chunks from the first K block on. Later chunks count as zeros.
 template <int TOKEN_PARTS, int COLUMNS, class Tile, class Promoting = PromoteAlways>
 __device__ __forceinline__ void multiply_promoting_every_256(Tile& tile, FragmentsOf<Tile>& block, Ring<Tile::STAGES>& ring,
-                                                             int blocks, int left, float (&sums)[TOKEN_PARTS * COLUMNS / 2],
-                                                             Promoting promotion = {}) {
+                                                             int blocks, int chunks_left,
+                                                             float (&sums)[TOKEN_PARTS * COLUMNS / 2], Promoting promotion = {}) {
     static_assert(TOKEN_PARTS == 1 || TOKEN_PARTS == 2);
     static_assert(Tile::ALTERNATES || std::is_same_v<Promoting, PromoteAlways>,
                   "two parts with one set of partial sums are always promoted");
@@ -195,9 +195,9 @@ __device__ __forceinline__ void multiply_promoting_every_256(Tile& tile, Fragmen
     if (blocks == 0) return;
     block.find_addresses(tile);
     if constexpr (Tile::ALTERNATES)
-        multiply_with_two_partials<TOKEN_PARTS, COLUMNS>(tile, block, ring, blocks, left, sums, promotion);
+        multiply_with_two_partials<TOKEN_PARTS, COLUMNS>(tile, block, ring, blocks, chunks_left, sums, promotion);
     else
-        multiply_with_one_partial<TOKEN_PARTS, COLUMNS>(tile, block, ring, blocks, left, sums);
+        multiply_with_one_partial<TOKEN_PARTS, COLUMNS>(tile, block, ring, blocks, chunks_left, sums);
 }
 
 template <class Tile, int TOKEN_PARTS, int COLUMNS>
@@ -207,13 +207,14 @@ struct Every128Loop {
     static_assert(Tile::SCALED && Tile::STAGES > 2, "the previous, the current and the next K block are in the ring together");
 
     Tile& tile;
-    int left;            // chunks, from the K block that is unpacked on
-    int stage, before;   // the stages of the K block that is multiplied, and of the previous K block
+    int chunks_left;     // from the K block that is unpacked on
+    int stage;           // of the K block that is multiplied; then of the K block that is unpacked
+    int previous_stage;  // of the K block that was multiplied before
     uint32_t own_scale;  // bytes from the first token's scale to the scale of this lane's first token
     FragmentsOf<Tile> block;
     float partial[SETS][PARTIAL];
 
-    __device__ __forceinline__ Every128Loop(Tile& tile, int left) : tile(tile), left(left) {}
+    __device__ __forceinline__ Every128Loop(Tile& tile, int chunks_left) : tile(tile), chunks_left(chunks_left) {}
 
     static __device__ __forceinline__ constexpr int set_of(int half, int part) { return TOKEN_PARTS == 1 ? half : part; }
 
@@ -222,7 +223,7 @@ struct Every128Loop {
         decltype(block.load(0, 0)) packed[HALF];
         RowMagnitudes entries[HALF];
 #pragma unroll
-        for (int i = 0; i < HALF; i++) packed[i] = block.load(half * HALF + i, left);
+        for (int i = 0; i < HALF; i++) packed[i] = block.load(half * HALF + i, chunks_left);
 #pragma unroll
         for (int i = 0; i < HALF; i++) entries[i] = look_up(packed[i], table);
 #pragma unroll
@@ -287,8 +288,8 @@ struct Every128Loop {
         if constexpr (!IS_FIRST) wait_for_multiplications<0>();
         start(0, 0);
         if constexpr (!IS_FIRST) {
-            promote<1>(1, TOKEN_PARTS - 1, before, sums);
-            tile.release(before);
+            promote<1>(1, TOKEN_PARTS - 1, previous_stage, sums);
+            tile.release(previous_stage);
         }
         if constexpr (TOKEN_PARTS == 2) start(0, 1);
         unpack_half(1);
@@ -296,35 +297,35 @@ struct Every128Loop {
         start(1, 0);
         promote<1>(0, TOKEN_PARTS - 1, stage, sums);
         if constexpr (TOKEN_PARTS == 2) start(1, 1);
-        left -= PROMOTED_CHUNKS;
-        before = stage;
+        chunks_left -= PROMOTED_CHUNKS;
+        previous_stage = stage;
         // Stored weights unpack the last K block twice, because the stage after it may not be filled. Packed weights become zeros there.
         if (!Tile::STORED || !is_last) stage = ring.stage;
         block.unpack_from(tile, stage);
         unpack_half(0);
-        if constexpr (TOKEN_PARTS == 2) promote<1>(1, 0, before, sums);
+        if constexpr (TOKEN_PARTS == 2) promote<1>(1, 0, previous_stage, sums);
     }
 
     __device__ __forceinline__ void end(float (&sums)[SUMS]) {
-        promote<0>(1, TOKEN_PARTS - 1, before, sums);
-        tile.release(before);
+        promote<0>(1, TOKEN_PARTS - 1, previous_stage, sums);
+        tile.release(previous_stage);
     }
 };
 
 // Promotes every 128 columns, times scale128 of the tokens. `begin` prepares the fragments before the first K block.
 template <int TOKEN_PARTS, int COLUMNS, class Tile>
-__device__ __forceinline__ void multiply_promoting_every_128(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int left,
+__device__ __forceinline__ void multiply_promoting_every_128(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int chunks_left,
                                                              float (&sums)[TOKEN_PARTS * COLUMNS / 2], const auto& begin) {
 #pragma unroll
     for (int j = 0; j < TOKEN_PARTS * COLUMNS / 2; j++) sums[j] = 0;
     if (blocks == 0) return;
-    Every128Loop<Tile, TOKEN_PARTS, COLUMNS> loop(tile, left);
+    Every128Loop<Tile, TOKEN_PARTS, COLUMNS> loop(tile, chunks_left);
     begin(loop.block);
     loop.begin(ring);
     loop.template multiply<true>(ring, blocks == 1, sums);
     // ptxas does not see that these values are uniform after the K block before the loop.
     loop.stage = same_in_all_lanes(loop.stage);
-    loop.before = same_in_all_lanes(loop.before);
+    loop.previous_stage = same_in_all_lanes(loop.previous_stage);
     ring.stage = same_in_all_lanes(ring.stage);
     ring.parity = same_in_all_lanes(ring.parity);
 #pragma unroll 1
@@ -358,13 +359,13 @@ __device__ __forceinline__ void multiply_needed_tokens(int rows, float (&sums)[T
 // Multiplies one tile along K for a warpgroup. With SPLITS > 1, a CTA multiplies its share of K.
 template <class Tile, int SPLITS>
 struct Fp8Mainloop {
-    int left;  // chunks along K; 0 where this warpgroup has no weight rows
+    int chunks;  // chunks along K; 0 where this warpgroup has no weight rows
 
     __device__ __forceinline__ Fp8Mainloop(const auto& operands, const Work& work) {
         const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < operands.b.weight_parts;
         int end = operands.b.chunks;
         if constexpr (SPLITS > 1) end = min(end, work.end_block * PROMOTED_CHUNKS);  // the end of this CTA's share
-        left = exists ? end - work.first_block * PROMOTED_CHUNKS : 0;
+        chunks = exists ? end - work.first_block * PROMOTED_CHUNKS : 0;
     }
 
     __device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, const auto& operands, const Work& work,
@@ -372,13 +373,13 @@ struct Fp8Mainloop {
         const int blocks = work.end_block - work.first_block;
         multiply_needed_tokens<Tile>(work.end_token - work.token, sums[0], [&]<int TOKEN_PARTS, int COLUMNS>(auto& some_sums) {
             if constexpr (Tile::SCALED) {
-                multiply_promoting_every_128<TOKEN_PARTS, COLUMNS>(tile, ring, blocks, left, some_sums, [&](auto& block) {
+                multiply_promoting_every_128<TOKEN_PARTS, COLUMNS>(tile, ring, blocks, chunks, some_sums, [&](auto& block) {
                     if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
                 });
             } else {
                 FragmentsOf<Tile> block;
                 if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
-                multiply_promoting_every_256<TOKEN_PARTS, COLUMNS>(tile, block, ring, blocks, left, some_sums,
+                multiply_promoting_every_256<TOKEN_PARTS, COLUMNS>(tile, block, ring, blocks, chunks, some_sums,
                                                                    operands.promotion);
             }
         });

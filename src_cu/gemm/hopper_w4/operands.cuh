@@ -41,7 +41,7 @@ struct PromoteAlways {
     __device__ __forceinline__ float added(float sum, float partial) const { return __fadd_rn(sum, partial); }
 };
 
-// Promotes after each K block if `asked`. Otherwise partial sums grow along all of K, and replace the f32 sums after each K block.
+// Promotes after each K block if `asked`, by the caller. Otherwise partial sums grow along all of K, and replace the f32 sums after each K block.
 // The replacement is an fma with the factor `kept` = 0. So one loop serves both cases, by one instruction.
 struct PromoteIfAsked {
     bool asked, begin = true;

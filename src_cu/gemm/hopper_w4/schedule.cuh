@@ -61,8 +61,7 @@ struct MatrixOrGroupsSchedule : GroupedScheduleFor<Tile, Tile::TOKENS, BAND, Gro
 // What a variant multiplies. Tables name the values of the constant GROUPING.
 enum class Grouping {
     matrix,            // one matrix, which may split K
-    matrix_or_groups,  // one matrix or groups, as the launch says
-    gathered_groups,   // groups whose rows of A are gathered
+    matrix_or_groups,  // one matrix or groups, as the launch chooses
     groups,
 };
 

@@ -54,7 +54,7 @@ struct FourBitTile {
 
     // Read by gemm/epilogue/pushed_sums.cuh.
     static constexpr bool SWAPPED = true;
-    static constexpr int WAVES = 1, SHARERS = 1;
+    static constexpr int PASSES = 1, SHARERS = 1;
 
     // Above 64 tokens producer warps give registers to math warps. Above 128 (192 tokens: 96 sums, 48 partial sums and 32 words of weights a lane) the
     // schedule is spilled to shared memory as well, during the loop over K.

@@ -8,6 +8,7 @@
 // Included by grouped GEMMs on Hopper. Blackwell has blackwell/schedule/grouped_tiles.cuh.
 #pragma once
 
+#include "common/warp.cuh"
 #include "gemm/schedule/tile_schedule.cuh"
 
 namespace zoo {

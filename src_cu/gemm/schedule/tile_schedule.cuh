@@ -10,7 +10,6 @@
 #include <type_traits>
 
 #include "common/cluster.cuh"
-#include "common/warp.cuh"
 
 namespace zoo {
 

@@ -14,7 +14,6 @@
 //   norm/gradient_stage.cuh        how the next row comes while one is worked on
 
 #include "common/dependent_launch.cuh"
-#include "common/variant.cuh"
 #include "norm/gradient_stage.cuh"
 #include "norm/row_threads.cuh"
 

@@ -3,7 +3,6 @@
 //   norm/row_threads.cuh           which threads have which columns, how a row is added up
 //   norm/normed_row.cuh            the kernel
 
-#include "common/variant.cuh"
 #include "norm/normed_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {

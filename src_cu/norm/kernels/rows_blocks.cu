@@ -8,7 +8,6 @@
 //   norm/store_elements.cuh        how lanes exchange words, for stores of 16 bytes in plain or fragment order
 
 #include "common/formats.cuh"
-#include "common/variant.cuh"
 #include "norm/normed_row.cuh"
 #include "norm/store_elements.cuh"
 #include "quantize/rows/split_scales.cuh"

@@ -7,7 +7,6 @@
 
 #include "common/dependent_launch.cuh"
 #include "common/global_memory.cuh"
-#include "common/variant.cuh"
 
 // `pieces`: all pieces of packed. A row of packed has `across` pieces, a row of q `given` pieces. Strides count bytes.
 extern "C" __global__ void __launch_bounds__(Variant::THREADS) ZOO_KERNEL(ZOO_PARAMETERS) {

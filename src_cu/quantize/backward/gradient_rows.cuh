@@ -1,7 +1,7 @@
 // The first half of SwiGLU's backward on a tile in shared memory: gradients in bf16 replace the tile, and the gradient of h
 // is quantised along its rows. Included by backward/swiglu_backward.cuh.
 //
-// Eight lanes take a row. A lane takes 8 gates and their ups in each half of the tile:
+// Eight lanes share a row. A lane has 8 gates and their ups in each half of the tile:
 //
 //   d_act, act       slabs 0 and 1: 64 columns each          lane l of a row: columns 8 l .. 8 l + 7 of both slabs
 //   h, d_h           slabs 2 .. 5, 64 columns each

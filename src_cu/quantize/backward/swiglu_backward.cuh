@@ -1,7 +1,7 @@
 // SwiGLU's backward with quantisation, of groups of rows: the pipeline, and how a tile is quantised along M. Included by
-// kernels/swiglu_backward_*.cu.
+// kernels/swiglu_backward.cu.
 //
-// A CTA takes 128 rows of a group and 128 gates with their ups. It reads them once:
+// A CTA reads 128 rows of a group and 128 gates with their ups, once:
 //
 //   TMA            d_act, h -> slabs 0 .. 5 in shared memory
 //   all warps      gradients in bf16 -> slabs 0 .. 5; d_h along its rows -> global memory      backward/gradient_rows.cuh
@@ -17,7 +17,6 @@
 // No slab is written while TMA reads it, and two CTAs fit into the shared memory of an SM.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"
@@ -61,8 +60,8 @@ __device__ __forceinline__ ColumnTarget<Scale> choose(bool one, const ColumnTarg
             one ? a.row_step : b.row_step, one ? a.block_step : b.block_step};
 }
 
-// Quantises two slabs along M: 128 rows are one block. A warp takes 32 rows of a slab, a lane two columns of these rows.
-// `store_scale(column, scale)` stores the scale of a column. Only `q` of the results lies in memory, and it first holds
+// Quantises two slabs along M: 128 rows are one block. A warp has 32 rows of a slab, a lane two columns of these rows.
+// `store_scale(column, scale)` stores the scale of a column. Only `q` of the results is in memory. It first holds
 // the magnitudes that warps exchange.
 template <class Results, class Format, class StoreScale>
 __device__ __forceinline__ void quantize_slabs(const Format& format, const uint8_t (*slabs)[SLAB_BYTES], Results& results,
@@ -125,7 +124,7 @@ __device__ __forceinline__ void swiglu_backward(typename Traits::Argument format
     if (threadIdx.x == 0) initialise(&shared.loaded, 1);
     __syncwarp();
     wait_for_previous_kernel();
-    if (threadIdx.x < 32) {  // a search through groups takes a whole warp
+    if (threadIdx.x < 32) {  // a search through groups needs a whole warp
         const auto found = groups.assign(Layout::plain, corner.row / GradientTile::ROWS, K);
         if (threadIdx.x == 0) {
             if (found.rows > 0) {

@@ -2,8 +2,6 @@
 // Included by backward/gradient_rows.cuh.
 #pragma once
 
-#include <cstdint>
-
 #include "common/sigmoid.cuh"
 
 namespace zoo {

@@ -1,14 +1,13 @@
 // Quantises x along K and along M from one read: the results of `rows` and of `cols`. Included by kernels/both.cu.
 //
-// The tile lies in shared memory (columns/tile.cuh). Along M a lane takes columns of it (columns/column_results.cuh). Along
-// K a lane takes 32 columns of a row. The lanes of a warp take rows below each other, or lie side by side where they share
-// a block. Both directions write their elements to shared memory, from where TMA stores them.
+// The tile is in shared memory (columns/tile.cuh). Along M a lane quantises columns (columns/column_results.cuh). Along K a
+// lane quantises 32 columns of a row. The lanes of a warp have rows below each other, or columns side by side where they
+// share a block. Both directions write their elements to shared memory, from where TMA stores them.
 //
 //   tile -> RowResults      q_rows (M, K), scales along K
 //        -> ColumnResults   q_cols (K, M), scales along M
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"

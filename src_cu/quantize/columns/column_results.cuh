@@ -1,9 +1,9 @@
-// A tile's results along M in shared memory: blocks lie along M, and elements are stored transposed. Included by
+// A tile's results along M in shared memory: blocks extend along M, and elements are stored transposed. Included by
 // columns/columns.cuh, columns/both.cuh and the groupings in groups/.
 //
-// A warp takes 32 rows of a slab of the tile (columns/tile.cuh). A lane takes 4 bytes of each row: one column, or two
+// A warp has 32 rows of a slab of the tile (columns/tile.cuh). A lane has 4 bytes of each row: one column, or two
 // columns of 2-byte input. So a lane has a block of up to 32 rows alone. It finds the largest magnitude and the scale
-// without an exchange, and its words of elements already lie along M. A longer block spans several warps, which exchange
+// without an exchange, and its words of elements already extend along M. A longer block spans several warps, which exchange
 // largest magnitudes through shared memory.
 //
 //   tile of x, COLUMNS wide     q^T in shared memory         q
@@ -26,7 +26,7 @@
 
 namespace zoo {
 
-// Where the scales of a matrix or group lie. `stride` is that of scales/scale_layout.cuh. `blocks` counts blocks along M;
+// Where the scales of a matrix or group are. `stride` is that of scales/scale_layout.cuh. `blocks` counts blocks along M;
 // `block` is the first block of the tile.
 template <class Scale>
 struct ScaleTarget {
@@ -98,7 +98,7 @@ struct ColumnResults {
                 multiplier[c] = format.multiplier(scale);
             }
 
-            // With 2-byte input a second read takes fewer registers than keeping the block, so more CTAs fit.
+            // With 2-byte input a second read needs fewer registers than keeping the block, so more CTAs fit.
 #pragma unroll 1
             for (int row = first_row; row < first_row + LANE_BLOCK; row += STEP) {
                 if (STEP < LANE_BLOCK) load(tile.slabs[slab], row, data);

@@ -7,7 +7,6 @@
 //   TMA          elements -> q; threads store the scales     columns/column_results.cuh, scales/tile_scales.cuh
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"
@@ -73,7 +72,7 @@ __device__ __forceinline__ void quantize_cols(Layout layout, typename Traits::Ar
     if (threadIdx.x == 0) initialise(&shared.loaded, 1);
     __syncwarp();
     wait_for_previous_kernel();
-    if (!Groups::BLANKS_TAIL || threadIdx.x < 32) {  // a search through groups takes a whole warp
+    if (!Groups::BLANKS_TAIL || threadIdx.x < 32) {  // a search through groups needs a whole warp
         const auto found = groups.assign(layout, corner.row / Tile::ROWS, columns);
         if (threadIdx.x == 0) {
             if (found.rows > 0) shared.x.load(matrix_of(x, found.group), found.x_row, corner.column, &shared.loaded);

@@ -1,11 +1,10 @@
 // Quantises groups of rows along K and along M from one read of x, through an index or not. Included by
-// kernels/both_contiguous.cu and kernels/both_padded.cu.
+// kernels/both_groups.cu.
 //
 // An index lets rows of a tile be anywhere in x, so threads load them. All else is as in columns/both.cuh, but for results
 // along K: a tile may have fewer than 128 rows, so threads store them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"
@@ -87,7 +86,7 @@ __device__ __forceinline__ void quantize_grouped_both(Layout layout, typename Tr
     let_next_kernel_launch();
     const TileCorner corner = tile_corner<Tile>(K);
     wait_for_previous_kernel();
-    if (threadIdx.x < 32) {  // a search through groups takes a whole warp
+    if (threadIdx.x < 32) {  // a search through groups needs a whole warp
         const auto found = groups.assign(layout, corner.row / Tile::ROWS, K);
         if (threadIdx.x == 0) shared.assignment = found;
     }

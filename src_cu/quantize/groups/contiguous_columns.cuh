@@ -1,4 +1,4 @@
-// The grouping of kernels/cols_contiguous.cu: groups lie back to back in x and in q. Included by that kernel.
+// Contiguous groups: they are back to back in x and in q. Included by kernels that quantise columns of groups.
 //
 // Row i of x is element i of the rows of q. The scales of the groups follow one another without a gap. Blocked scales are a
 // matrix of their own for every group, and all scales past the last group are zero.

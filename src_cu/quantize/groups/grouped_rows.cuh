@@ -95,7 +95,7 @@ __device__ __forceinline__ void quantize_group_rows(typename Traits::Argument fo
             Segment::store_scales(scales, row < end_row ? min(K - column, COLUMNS) : 0, scale_columns_left,
                                   scales_of_groups.at(row + (shifts ? padding : 0), column));
     };
-    // All lanes of a block know its scale. So where a block has enough lanes, each stores the scale of one segment, in one
+    // All lanes of a block have its scale. So where a block has enough lanes, each stores the scale of one segment, in one
     // instruction.
     constexpr bool TOGETHER = SEGMENTS == 2 && Segment::BLOCK_LANES >= SEGMENTS;
     uint32_t scales[SEGMENTS][Segment::BLOCKS];

@@ -1,5 +1,4 @@
-// The grouping of kernels/cols_padded.cu: every group begins at a multiple of 128 rows of q and of the scales. Included by
-// that kernel.
+// Padded groups: each begins at a multiple of 128 rows of q and of the scales. Included by kernels that quantise columns of groups.
 //
 // Padding rows and all rows after the last group are stored as zeros. Tiles follow each other in the output:
 //

@@ -1,7 +1,7 @@
 // Groups of rows, back to back in x, and how far the padding before a row moves it. Included by groups/fill_padding.cuh and
 // groups/grouped_rows.cuh.
 //
-// `offsets` (G) holds the groups' cumulative end rows. Padded to multiples of 128, the groups lie in a space of round_up(M,
+// `offsets` (G) holds the groups' cumulative end rows. Padded to multiples of 128, the groups are in a space of round_up(M,
 // 128) + 128 G rows, which suffices for any sizes. The tail is the rows that no group reaches: whole tiles of 128 rows.
 // P(r) is the padding of all groups that end at or before row r of x:
 //

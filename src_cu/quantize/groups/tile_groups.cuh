@@ -6,13 +6,11 @@
 //  x, rows      |  group 0   |   group 1    |g2|      rows after the last group       (offsets on the device)
 //  tiles        | 0 | 1 | 2  | 3  | 4  | 5  |6 |      all further tiles have no rows
 //
-// Only the device knows the number of tiles, so the grid suffices for any sizes. The first warp of a CTA finds the group of
+// The host does not have the number of tiles, so the grid suffices for any sizes. The first warp of a CTA finds the group of
 // its tile.
 #pragma once
 
 #include <cstdint>
-
-#include "common/variant.cuh"
 
 namespace zoo {
 
@@ -33,7 +31,7 @@ __device__ __forceinline__ uint32_t warp_sums(uint32_t value, int lane) {
     return value;
 }
 
-// Finds the group of a tile; called by a whole warp. blocks_of(rows) is the number of scales of a group. A lane takes a
+// Finds the group of a tile; called by a whole warp. blocks_of(rows) is the number of scales of a group. A lane has a
 // 32nd of the groups, so one scan suffices. Each lane sums its groups. A scan adds the lanes before. The lane that has the
 // tile walks through its groups.
 template <int ROWS, class BlocksOf>

@@ -4,7 +4,6 @@
 //   scales/tensor_scale.cuh        the NVFP4 tensor scale of an amax
 //   common/grid_maximum.cuh        how CTAs combine maxima in one launch
 
-#include "common/variant.cuh"
 #include "quantize/amax.cuh"
 
 // x_stride counts elements. The launch passes a contiguous matrix as one long row.

@@ -10,7 +10,6 @@
 //   columns/columns.cuh            where the results of a tile go (WholeMatrix)
 
 #include "common/formats.cuh"
-#include "common/variant.cuh"
 #include "quantize/columns/both.cuh"
 #include "quantize/scales/scale_layout.cuh"
 

@@ -10,7 +10,6 @@
 // Memory-bound: speed needs many tiles in flight and stores of whole cache lines.
 
 #include "common/formats.cuh"
-#include "common/variant.cuh"
 #include "quantize/columns/columns.cuh"
 #include "quantize/scales/scale_layout.cuh"
 

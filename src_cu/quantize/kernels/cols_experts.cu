@@ -9,7 +9,6 @@
 //   groups/expert_columns.cuh      which matrix a tile belongs to, where its results go
 
 #include "common/formats.cuh"
-#include "common/variant.cuh"
 #include "quantize/columns/columns.cuh"
 #include "quantize/groups/expert_columns.cuh"
 #include "quantize/scales/scale_layout.cuh"

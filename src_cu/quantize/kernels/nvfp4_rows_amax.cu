@@ -9,7 +9,7 @@
 //   common/grid_maximum.cuh        how CTAs combine maxima in one launch
 //
 // The new amax costs one maximum for each block, because the kernel has the magnitudes of the blocks. The grid is
-// persistent: a CTA takes several shares and combines its maximum with the others once, at its end.
+// persistent: a CTA quantises several shares and combines its maximum with the others once, at its end.
 
 #include "common/formats/nvfp4.cuh"
 #include "common/grid_maximum.cuh"
@@ -25,7 +25,7 @@ namespace zoo {
 struct Nvfp4WithAmax : Nvfp4 {
     const GridMaximum* maximum;
     uint32_t* largest;
-    bool* cleared;  // whether this thread knows that the results are cleared
+    bool* cleared;  // whether this thread has seen that the results are cleared
 
     __device__ __forceinline__ Nvfp4WithAmax(float amax_before, const GridMaximum* maximum, uint32_t* largest, bool* cleared)
         : Nvfp4(nullptr), maximum(maximum), largest(largest), cleared(cleared) {

@@ -6,12 +6,11 @@
 //   groups/grouped_rows.cuh        the kernel: which warp quantises which rows
 //   groups/row_groups.cuh          which group a row belongs to, where padding moves it
 //   groups/fill_padding.cuh        which warps write zeros
-//   scales/group_scales.cuh        where scales lie
+//   scales/group_scales.cuh        where scales are
 //   rows/matrix.cuh                what a cell is
 //   rows/whole_blocks.cuh          how a lane quantises its segment
 
 #include "common/formats.cuh"
-#include "common/variant.cuh"
 #include "quantize/groups/grouped_rows.cuh"
 
 using Traits = zoo::FewRegisterFormatOf<Variant::q, Variant::scales>;

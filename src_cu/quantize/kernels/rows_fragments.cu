@@ -6,11 +6,10 @@
 //   rows/row_share.cuh             which columns a warp has, how lanes exchange words for fragment order
 //   rows/split_scales.cuh          which lane computes which scale
 //
-// A warp takes 1024 columns of a row. A lane takes four cells of 16 bytes, 256 columns apart. 16 lanes share a block.
+// A warp has 1024 columns of a row. A lane has four cells of 16 bytes, 256 columns apart. 16 lanes share a block.
 
 #include "common/dependent_launch.cuh"
 #include "common/formats.cuh"
-#include "common/variant.cuh"
 #include "quantize/rows/matrix.cuh"
 #include "quantize/rows/row_share.cuh"
 #include "quantize/rows/split_scales.cuh"

@@ -6,7 +6,6 @@
 //   common/transpose_cells.cuh     how a lane transposes narrow elements in registers
 
 #include "common/formats.cuh"
-#include "common/variant.cuh"
 #include "quantize/squares.cuh"
 
 using Traits = zoo::FormatOf<Variant::q, Variant::scales>;

@@ -22,7 +22,6 @@
 #include "common/dependent_launch.cuh"
 #include "common/global_memory.cuh"
 #include "common/input_values.cuh"
-#include "common/variant.cuh"
 #include "common/warp.cuh"
 #include "quantize/rows/split_scales.cuh"
 #include "quantize/scales/scale_layout.cuh"

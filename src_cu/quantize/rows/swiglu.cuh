@@ -12,7 +12,6 @@
 #include "common/global_memory.cuh"
 #include "common/input_values.cuh"
 #include "common/sigmoid.cuh"
-#include "common/variant.cuh"
 
 namespace zoo {
 

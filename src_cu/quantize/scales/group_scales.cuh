@@ -1,4 +1,4 @@
-// Where the scale of a block lies in the output of grouped rows. Included by groups/fill_padding.cuh and
+// Where the scale of a block is in the output of grouped rows. Included by groups/fill_padding.cuh and
 // groups/grouped_rows.cuh.
 //
 // scales/scale_layout.cuh draws the layouts. This version uses 32-bit arithmetic only, because grouped rows are short of
@@ -6,8 +6,6 @@
 #pragma once
 
 #include <cstdint>
-
-#include "common/variant.cuh"
 
 namespace zoo {
 

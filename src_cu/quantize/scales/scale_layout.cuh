@@ -1,4 +1,4 @@
-// Where the scale of a block along K lies, and which pieces of x a warp reads so that its scales are neighbours. Included
+// Where the scale of a block along K is, and which pieces of x a warp reads so that its scales are neighbours. Included
 // by the kernels that quantise a matrix (rows/split_blocks.cuh, rows/whole_blocks.cuh) and by all .cu files that choose a
 // layout.
 //
@@ -7,7 +7,7 @@
 //   corner(share, K)            its first row and column; a share whose row is rows_end or later does not exist
 //   row(i), column(i)           piece i starts so many rows and columns after the corner
 //   rows(), columns()           the extent of a share
-//   offset(stride, row, column) where a scale lies, for rows before rows_end and columns before columns_end
+//   offset(stride, row, column) where a scale is, for rows before rows_end and columns before columns_end
 #pragma once
 
 #include <cstdint>
@@ -94,7 +94,7 @@ struct ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE, Scale>
     }
 };
 
-// The transpose of plain: a row for every block of K. A warp's pieces lie below each other, so their scales are neighbours.
+// The transpose of plain: a row for every block of K. A warp's pieces are below each other, so their scales are neighbours.
 // With LOADS = 4 and scales of 4 bytes a warp stores 16 bytes for every block of a piece.
 template <int BLOCK, int LOADS, int PIECE, class Scale>
 struct ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale>
@@ -115,7 +115,7 @@ struct ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale>
     }
 };
 
-// The launch says whether scales are plain. Otherwise one-byte scales are blocked and 4-byte scales are mn_major.
+// The launch chooses whether scales are plain. Otherwise one-byte scales are blocked and 4-byte scales are mn_major.
 template <class Scale>
 __device__ __forceinline__ constexpr Layout layout_of(int64_t plain) {
     return plain ? Layout::plain : sizeof(Scale) == 1 ? Layout::blocked : Layout::mn_major;

@@ -4,7 +4,6 @@
 //     scales/square.cuh      how does a thread load, transpose and store 16 x 16 bytes?
 //     scales/blocked.cuh     which square does a thread move, and where to?
 
-#include "common/variant.cuh"
 #include "scales/blocked.cuh"
 
 extern "C" __global__ void __launch_bounds__(Variant::THREADS) ZOO_KERNEL(ZOO_PARAMETERS) {

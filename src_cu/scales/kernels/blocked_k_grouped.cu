@@ -2,7 +2,6 @@
 //
 //     scales/column_tiles.cuh   which columns does a tile hold, and how do they pass through shared memory?
 
-#include "common/variant.cuh"
 #include "scales/column_tiles.cuh"
 
 extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {

@@ -3,7 +3,6 @@
 //     scales/square.cuh     how does a thread load, transpose and store a square?
 //     scales/mn_major.cuh   which square does a thread move?
 
-#include "common/variant.cuh"
 #include "scales/mn_major.cuh"
 
 // Strides count scales.

@@ -5,7 +5,6 @@
 //     common/e8m0.cuh       which byte is a power of two?
 
 #include "common/e8m0.cuh"
-#include "common/variant.cuh"
 #include "scales/mn_major.cuh"
 
 // Strides count scales or words.

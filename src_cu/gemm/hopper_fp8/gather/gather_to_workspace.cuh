@@ -1,6 +1,6 @@
 // Gathers rows of A through an index once, to a workspace in the row sequence of D, from where tensor copies load tiles. Each column of tiles
 // reads a row again, 20 to 50 times, and threads that gather rows (gathered_rows.cuh) would spend instructions each time. A warp of each CTA, the
-// writer warp, copies rows while the math warps multiply. Tiles read them from L2. Included by gather.cu and gather_swiglu_workspace.cu.
+// writer warp, copies rows while the math warps multiply. Tiles read them from L2. Included by gather.cu and gather_swiglu.cu.
 //
 //     writer warp    draws a ticket for a unit of UNIT rows of D, copies them through shared memory, marks the unit as ready, and goes on,
 //                    at most AHEAD rows before the rows that its CTA multiplies. Its first unit passes through the ring of stages, all rows at
@@ -17,7 +17,6 @@
 
 #include "common/global_words.cuh"
 #include "common/mbarrier.cuh"
-#include "common/registers.cuh"
 #include "common/tensor_copy.cuh"
 #include "gemm/hopper_fp8/producer.cuh"
 #include "gemm/hopper_fp8/gather/gathered_rows.cuh"
@@ -32,7 +31,7 @@ struct GatherWorkspace {
     uint8_t* rows;
     float* scales;
     int64_t scales_stride;                                      // from K block to K block, in elements
-    uint32_t *generation, *acknowledged, *next_ticket, *ready;  // the words of a ticket queue, as in ticket_queue.cuh
+    uint32_t *generation, *acknowledged, *next_ticket, *ready;  // as hopper_w4/dequantized/ticket_queue.cuh has them
 
     __device__ __forceinline__ GatherWorkspace(uint8_t* first, int M, int K)
         : rows(first), scales_stride(int64_t(ceil_div(M, UNIT)) * UNIT) {

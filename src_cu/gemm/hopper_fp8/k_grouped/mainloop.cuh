@@ -1,15 +1,15 @@
 // The loop over K of a k_grouped GEMM: A and B have a scale for each row, so a partial sum is multiplied by the scales of its row and its column.
 // Included by the pipeline of k_grouped.
 //
-// A thread has 2 of a wave's rows and 32 of its columns. Reads of shared memory bound the loop. The wgmmas of 64 x 128 x 128 read A, 8 KiB, and B,
-// 16 KiB: 192 of their 256 cycles. For column scales each of four warps reads 4 KiB a wave, 32 cycles. So a warpgroup of two waves holds HELD
-// column-scale pairs for its second wave. Keeping 14 of 16 column-scale pairs in registers shortens the loads of two waves from 68 cycles to 40.
+// A thread has 2 of a pass's rows and 32 of its columns. Reads of shared memory bound the loop. The wgmmas of 64 x 128 x 128 read A, 8 KiB, and B,
+// 16 KiB: 192 of their 256 cycles. For column scales each of four warps reads 4 KiB a pass, 32 cycles. So a warpgroup of two passes holds HELD
+// column-scale pairs for its second pass. Keeping 14 of 16 column-scale pairs in registers shortens the loads of two passes from 68 cycles to 40.
 //
-//     warpgroup 0   ####pppppp  ####pppppp            # wave 0, 1: wgmmas        p promotion
+//     warpgroup 0   ####pppppp  ####pppppp            # pass 0, 1: wgmmas        p promotion
 //     warpgroup 1       ####pppppp  ####pppppp
 //
 // Without synchronisation, two warpgroups fall into step: both multiply at half the speed, then both promote while the tensor cores wait. So they
-// ALTERNATE: a warpgroup waits before it starts a wave, and lets the other warpgroup start before it issues the last of four wgmmas. The
+// ALTERNATE: a warpgroup waits before it starts a pass, and lets the other warpgroup start before it issues the last of four wgmmas. The
 // tensor cores execute wgmmas in sequence, and find the other warpgroup's behind the last. Three warpgroups need not alternate.
 //
 // sum = fma(partial, row's scale * column's scale, sum).
@@ -24,21 +24,21 @@
 
 namespace zoo {
 
-// A thread's scales of a K block: of its two rows in every wave, and of its columns, in pairs.
+// A thread's scales of a K block: of its two rows in every pass, and of its columns, in pairs.
 template <class Tile>
 struct RowAndColumnScales {
     static constexpr int TWOS = Tile::SUMS / 4, HELD = Tile::COLUMNS_HELD, AHEAD = Tile::COLUMNS_AHEAD;
     uint32_t row_scales, column_scales;
-    float rows[Tile::WAVES][2];
+    float rows[Tile::PASSES][2];
     float2 columns[TWOS];
 
     __device__ __forceinline__ RowAndColumnScales(const Tile& tile, int stage, int first_row)
         : row_scales(shared_address(tile.token_scales[stage] + first_row + accumulator_row(0))),
           column_scales(shared_address(tile.weight_scales[stage]) + threadIdx.x % 4 * 8) {}
 
-    __device__ __forceinline__ void load_rows(int wave) {
+    __device__ __forceinline__ void load_rows(int pass) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) rows[wave][i] = load_shared(row_scales + (wave * WGMMA_ROWS + i * 8) * 4);
+        for (int i = 0; i < 2; i++) rows[pass][i] = load_shared(row_scales + (pass * WGMMA_ROWS + i * 8) * 4);
     }
     __device__ __forceinline__ void load_columns(int two) { columns[two] = load_two_shared(column_scales + two * 32); }
     __device__ __forceinline__ void load_held_columns() {
@@ -47,7 +47,7 @@ struct RowAndColumnScales {
     }
 
     // Column-scale pairs that are not held are loaded AHEAD pairs before their use.
-    __device__ __forceinline__ void promote(int wave, const float (&partial)[Tile::SUMS], float (&sums)[Tile::SUMS]) {
+    __device__ __forceinline__ void promote(int pass, const float (&partial)[Tile::SUMS], float (&sums)[Tile::SUMS]) {
 #pragma unroll
         for (int two = 0; two < TWOS; two++) {
             const int next = two + AHEAD;
@@ -55,8 +55,8 @@ struct RowAndColumnScales {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int j = two * 4 + i * 2;
-                sums[j] = fmaf(partial[j], rows[wave][i] * columns[two].x, sums[j]);
-                sums[j + 1] = fmaf(partial[j + 1], rows[wave][i] * columns[two].y, sums[j + 1]);
+                sums[j] = fmaf(partial[j], rows[pass][i] * columns[two].x, sums[j]);
+                sums[j + 1] = fmaf(partial[j + 1], rows[pass][i] * columns[two].y, sums[j + 1]);
             }
         }
     }
@@ -67,8 +67,8 @@ struct RowAndColumnScales {
 template <class Tile>
     requires(Tile::WEIGHTS_PER_SCALE == 1 && !Tile::ALTERNATES)
 __device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, int blocks,
-                                         float (&sums)[Tile::WAVES][Tile::SUMS]) {
-    static_assert(Tile::WAVES == 1);
+                                         float (&sums)[Tile::PASSES][Tile::SUMS]) {
+    static_assert(Tile::PASSES == 1);
     const int first_row = warpgroup_index() * WGMMA_ROWS;
     clear(sums);
 #pragma unroll 1
@@ -76,7 +76,7 @@ __device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, i
         tile.wait_until_full(ring);
         RowAndColumnScales<Tile> scales(tile, ring.stage, first_row);
         float partial[Tile::SUMS];
-        start_wave(tile, ring.stage, first_row, 0, partial);
+        start_pass(tile, ring.stage, first_row, 0, partial);
         scales.load_rows(0);
         scales.load_held_columns();
         wait_for_multiplications<0>();
@@ -86,12 +86,12 @@ __device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, i
     }
 }
 
-// start_wave() when this warpgroup may start. `wave` counts the warpgroup's waves in the K block.
+// start_pass() when this warpgroup may start. `pass` counts the warpgroup's passes in the K block.
 template <class Tile>
-__device__ __forceinline__ void start_wave_alternating(Tile& tile, int own, int stage, int row, int wave,
+__device__ __forceinline__ void start_pass_alternating(Tile& tile, int own, int stage, int row, int pass,
                                                        float (&partial)[Tile::SUMS]) {
     constexpr int STEPS = SCALE_BLOCK / WGMMA_DEPTH;
-    tile.wait_to_start(own, wave);
+    tile.wait_to_start(own, pass);
     const uint64_t a = matrix_descriptor(tile.tokens[stage] + row * SCALE_BLOCK), b = matrix_descriptor(tile.weights[stage]);
     hold(partial);
     fence_registers();
@@ -125,8 +125,8 @@ __device__ __forceinline__ uint32_t is_over(Barrier* barrier, uint32_t parity) {
 template <class Tile>
     requires(Tile::WEIGHTS_PER_SCALE == 1 && Tile::ALTERNATES)
 __device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, int blocks,
-                                         float (&sums)[Tile::WAVES][Tile::SUMS]) {
-    const int own = warpgroup_index(), first_row = own * (Tile::WAVES * WGMMA_ROWS);
+                                         float (&sums)[Tile::PASSES][Tile::SUMS]) {
+    const int own = warpgroup_index(), first_row = own * (Tile::PASSES * WGMMA_ROWS);
     clear(sums);
     bool more = __any_sync(0xFFFFFFFF, blocks > 0);
     uint32_t full = 0;  // whether the stage was full when it was tested
@@ -138,16 +138,16 @@ __device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, i
         ring.advance();
         RowAndColumnScales<Tile> scales(tile, stage, first_row);
 #pragma unroll
-        for (int wave = 0; wave < Tile::WAVES; wave++) scales.load_rows(wave);
+        for (int pass = 0; pass < Tile::PASSES; pass++) scales.load_rows(pass);
         scales.load_held_columns();
 #pragma unroll
-        for (int wave = 0; wave < Tile::WAVES; wave++) {
+        for (int pass = 0; pass < Tile::PASSES; pass++) {
             float partial[Tile::SUMS];
-            start_wave_alternating(tile, own, stage, first_row + wave * WGMMA_ROWS, wave, partial);
+            start_pass_alternating(tile, own, stage, first_row + pass * WGMMA_ROWS, pass, partial);
             wait_for_multiplications<0>();
             hold(partial);
-            if (wave == Tile::WAVES - 1) full = is_over(&tile.full[ring.stage], ring.parity);
-            scales.promote(wave, partial, sums[wave]);
+            if (pass == Tile::PASSES - 1) full = is_over(&tile.full[ring.stage], ring.parity);
+            scales.promote(pass, partial, sums[pass]);
         }
         tile.release(stage);
     }

@@ -14,7 +14,7 @@ namespace zoo {
 // Multiplies a tile, while values that its warps do not need are spilled.
 template <class Tile, class Schedule>
 __device__ __forceinline__ void multiply_spilling(Tile& tile, Ring<Tile::STAGES>& ring, Schedule& schedule, Work& work,
-                                                  float (&sums)[Tile::WAVES][Tile::SUMS]) {
+                                                  float (&sums)[Tile::PASSES][Tile::SUMS]) {
     int numbers[8] = {schedule.index, schedule.group, schedule.end_k, schedule.first_k, work.token, work.weight, work.group, 0};
     spill(tile.alternation.spilled[reread_thread_index() / 32], numbers);
     multiply(tile, ring, work.end_block - work.first_block, sums);
@@ -43,18 +43,18 @@ struct KGroupedPipeline {
             load(tile, schedule, operands);
         } else {
             raise_registers_to<Tile::MATH_REGISTERS>();
-            constexpr int ROWS = Tile::ROW_WAVES * WGMMA_ROWS;  // that a warpgroup has
+            constexpr int ROWS = Tile::ROW_PASSES * WGMMA_ROWS;  // that a warpgroup has
             const int first_row = Tile::ALTERNATES ? 0 : warpgroup_index() * ROWS;
             Ring<Tile::STAGES> ring;
             for (Work work; schedule.next(work);) {
-                float sums[Tile::WAVES][Tile::SUMS];
+                float sums[Tile::PASSES][Tile::SUMS];
                 if constexpr (Tile::ALTERNATES) {  // no register is left, even for first_row
                     multiply_spilling(tile, ring, schedule, work, sums);
                     const int thread = reread_thread_index();
-                    store_waves(d, buffers[thread / 32], work, thread / WARPGROUP * ROWS, sums);
+                    store_passes(d, buffers[thread / 32], work, thread / WARPGROUP * ROWS, sums);
                 } else {
                     multiply(tile, ring, work.end_block - work.first_block, sums);
-                    store_waves(d, buffers[reread_thread_index() / 32], work, first_row, sums);
+                    store_passes(d, buffers[reread_thread_index() / 32], work, first_row, sums);
                 }
             }
         }

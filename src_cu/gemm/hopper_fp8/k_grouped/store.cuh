@@ -6,7 +6,7 @@
 
 #include "common/matrix_store.cuh"
 #include "common/tensor_copy.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 
 namespace zoo {
 
@@ -84,7 +84,7 @@ __device__ __forceinline__ void write_piece(Buffers& buffers, int piece, int par
     }
 }
 
-template <int WAVE, class D, class Buffers, int SUMS>
+template <int PASS, class D, class Buffers, int SUMS>
 __device__ __forceinline__ void store(const GroupedOutput<D>& d, Buffers& buffers, const Work& work, int row,
                                       float (&sums)[SUMS]) {
     constexpr bool ADDED_BY_L2 = ELEMENT_BYTES<D> == 4;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void store(const GroupedOutput<D>& d, Buffers& buffer
     for (int part = 0; part < PARTS; part++)
 #pragma unroll
         for (int half = 0; half < HALVES; half++) {
-            const int count = (WAVE * PARTS + part) * HALVES + half, piece = count % Buffers::PIECES;
+            const int count = (PASS * PARTS + part) * HALVES + half, piece = count % Buffers::PIECES;
             if (lane == 0) Buffers::wait_until_free(count);
             __syncwarp();
             write_piece<D>(buffers, piece, part, half, sums, lane);
@@ -115,17 +115,17 @@ __device__ __forceinline__ void store(const GroupedOutput<D>& d, Buffers& buffer
 }
 
 // Two calls instead of a loop: the compiler would not unroll it, and index registers.
-template <class D, class Buffers, int WAVES, int SUMS>
-__device__ __forceinline__ void store_waves(const GroupedOutput<D>& d, Buffers& buffers, const Work& work, int row,
-                                            float (&sums)[WAVES][SUMS]) {
-    static_assert(WAVES <= 2);
+template <class D, class Buffers, int PASSES, int SUMS>
+__device__ __forceinline__ void store_passes(const GroupedOutput<D>& d, Buffers& buffers, const Work& work, int row,
+                                             float (&sums)[PASSES][SUMS]) {
+    static_assert(PASSES <= 2);
     store<0>(d, buffers, work, row, sums[0]);
-    if constexpr (WAVES == 2) store<1>(d, buffers, work, row + WGMMA_ROWS, sums[1]);
+    if constexpr (PASSES == 2) store<1>(d, buffers, work, row + WGMMA_ROWS, sums[1]);
 }
 
 // Stores a warpgroup's sums through the buffers of its warps.
 template <class Target, class Tile, class Buffers>
 concept StoresKGroupedSums = requires(const Target& target, Buffers& buffers, const Work& work,
-                                      float (&sums)[Tile::WAVES][Tile::SUMS]) { store_waves(target, buffers, work, 0, sums); };
+                                      float (&sums)[Tile::PASSES][Tile::SUMS]) { store_passes(target, buffers, work, 0, sums); };
 
 }  // namespace zoo

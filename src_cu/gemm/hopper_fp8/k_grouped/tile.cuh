@@ -39,12 +39,12 @@ struct KGroupedTile : Fp8Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, false,
     static constexpr int THREADS = (WARPGROUPS + 1) * 128, REGISTERS_AT_LAUNCH = 65536 / THREADS / 8 * 8;
     static_assert(LOADER_REGISTERS + WARPGROUPS * MATH_REGISTERS <= (WARPGROUPS + 1) * REGISTERS_AT_LAUNCH,
                   "a CTA that raises registers above the number at launch waits for ever");
-    // A thread loads column scales in pairs. COLUMNS_HELD pairs are loaded before promotion, and stay in registers for the second wave. The
+    // A thread loads column scales in pairs. COLUMNS_HELD pairs are loaded before promotion, and stay in registers for the second pass. The
     // other pairs are loaded COLUMNS_AHEAD pairs before their use.
     static constexpr int COLUMNS_HELD = HELD, COLUMNS_AHEAD = WARPGROUPS == 2 ? 4 : 2;
     static constexpr bool ALTERNATES = WARPGROUPS == 2;
     static_assert(!ALTERNATES || TOKENS % (2 * WARPGROUPS * WGMMA_ROWS) == 0,
-                  "an even number of waves: the same warpgroup begins every K block");
+                  "an even number of passes: the same warpgroup begins every K block");
     static constexpr int NO_MORE = -1;
 
     struct alignas(16) Block {
@@ -52,10 +52,10 @@ struct KGroupedTile : Fp8Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, false,
         int token, weight, number;
     };
 
-    // Two warpgroups start their waves alternately (mainloop.cuh). 128 sums and 64 partial sums leave 48 of 240 registers, of which column scales
+    // Two warpgroups start their passes alternately (mainloop.cuh). 128 sums and 64 partial sums leave 48 of 240 registers, of which column scales
     // need 28. So values that a math warp needs only after the loop over K are spilled to shared memory.
     struct Alternation {
-        Barrier may_start[2];  // each warpgroup waits at its own before it starts a wave
+        Barrier may_start[2];  // each warpgroup waits at its own before it starts a pass
         alignas(16) int spilled[WARPGROUPS * 4][8];
     };
 
@@ -76,9 +76,9 @@ struct KGroupedTile : Fp8Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, false,
         }
     }
 
-    // Each warpgroup counts its waves, an even number for each K block. Warpgroup 0 starts its first wave without waiting.
-    __device__ __forceinline__ void wait_to_start(int own, int wave) {
-        wait(&alternation.may_start[own], own == 0 ? wave % 2 ^ 1 : wave % 2);
+    // Each warpgroup counts its passes, an even number for each K block. Warpgroup 0 starts its first pass without waiting.
+    __device__ __forceinline__ void wait_to_start(int own, int pass) {
+        wait(&alternation.may_start[own], own == 0 ? pass % 2 ^ 1 : pass % 2);
     }
     __device__ __forceinline__ void let_other_start(int own) {
         __syncwarp();

@@ -1,15 +1,15 @@
 // The kernel of gemm.fp8b128.dense. A .cu file that includes this header defines `Tile`, `DenseOperands`, `Schedule` and `Pipeline` first.
 #pragma once
 
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 
 namespace zoo {
 
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 using D = OutputElement<Variant>::Type;
 
-// A warpgroup with two waves has no registers left for C and row_scale.
-constexpr bool ADDS = Variant::SWAPPED || Tile::WAVES == 1;
+// A warpgroup with two passes has no registers left for C and row_scale.
+constexpr bool ADDS = Variant::SWAPPED || Tile::PASSES == 1;
 
 }  // namespace zoo
 

@@ -8,7 +8,7 @@
 //     hopper_fp8/operands.cuh                 Where do elements and scales come from?
 //     hopper_fp8/producer.cuh                 How do producer warps fill the stages?
 //     hopper_fp8/mainloop.cuh                 How do math warps multiply and promote K blocks?
-//     epilogue/store_rows.cuh                 How do sums become rows of D?
+//     hopper_fp8/store_rows.cuh               How do sums become rows of D?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? The default.
 //     hopper_fp8/pipeline/overlapped_epilogue.cuh     Which warps do what, if the tensor cores multiply the next tile while D is stored?
 //     hopper_fp8/kernels/dense.cuh            What are the kernel's arguments?

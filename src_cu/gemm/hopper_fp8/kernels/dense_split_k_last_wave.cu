@@ -5,7 +5,7 @@
 //     hopper_fp8/operands.cuh                 Where do elements and scales come from?
 //     hopper_fp8/producer.cuh                 How do producer warps fill the stages?
 //     hopper_fp8/mainloop.cuh                 How do math warps multiply and promote K blocks?
-//     epilogue/store_rows.cuh                 How do sums become rows of D?
+//     hopper_fp8/store_rows.cuh               How do sums become rows of D?
 //     hopper_fp8/pipeline/split_k_last_wave.cuh     Which warps do what, and when? How do CTAs exchange the sums of a split tile?
 //     hopper_fp8/kernels/dense.cuh            What are the kernel's arguments?
 

@@ -9,9 +9,9 @@
 //     hopper_fp8/mainloop.cuh                 How do math warps multiply and promote K blocks?
 //     hopper_fp8/gather/gathered_rows.cuh     How do threads gather rows into stages?
 //     hopper_fp8/gather/gather_to_workspace.cuh     Or how does a warp gather rows to the workspace?
-//     epilogue/store_rows.cuh                 How do sums become rows of D?
+//     hopper_fp8/store_rows.cuh               How do sums become rows of D?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when?
-//     hopper_fp8/pipeline/few_tokens.cuh      The same for few tokens, with epilogue/store_reduced.cuh; its other pipelines and pushed_sums.cuh are unused
+//     hopper_fp8/pipeline/few_tokens.cuh      The same for few tokens, with store_reduced.cuh; FewTokens is unused
 
 #include <type_traits>
 
@@ -19,7 +19,7 @@
 #include "gemm/hopper_fp8/gather/gathered_rows.cuh"
 #include "gemm/hopper_fp8/pipeline/many_tokens.cuh"
 #include "gemm/hopper_fp8/gather/gather_to_workspace.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 #include "gemm/schedule/grouped_schedule.cuh"
 
 namespace zoo {

@@ -8,14 +8,14 @@
 //     hopper_fp8/operands.cuh                 Where do elements and scales come from?
 //     hopper_fp8/producer.cuh                 How do producer warps fill the stages?
 //     hopper_fp8/mainloop.cuh                 How do math warps multiply and promote K blocks?
-//     epilogue/store_rows.cuh                 How do sums become rows of D?
+//     hopper_fp8/store_rows.cuh               How do sums become rows of D?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? Or, as the table chooses:
 //     hopper_fp8/pipeline/overlapped_epilogue.cuh     the same, where the tensor cores multiply the next tile while D is stored
-//     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens, with epilogue/store_reduced.cuh; its other pipelines and pushed_sums.cuh are unused
+//     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens, with store_reduced.cuh; FewTokens is unused
 
 #include "gemm/hopper_fp8/pipeline/few_tokens.cuh"
 #include "gemm/hopper_fp8/pipeline/many_tokens.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 #include "gemm/hopper_fp8/pipeline/overlapped_epilogue.cuh"
 #include "gemm/schedule/grouped_schedule.cuh"
 

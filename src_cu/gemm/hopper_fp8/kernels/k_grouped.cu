@@ -4,8 +4,8 @@
 //     hopper_fp8/k_grouped/schedule.cuh       Which tile of which group does a CTA compute next? With schedule/tile_schedule.cuh.
 //     hopper_fp8/{tile, k_grouped/tile}.cuh   What is in a stage, and which warps arrive at its barriers?
 //     hopper_fp8/k_grouped/producer.cuh       How are K blocks loaded, and the ends of groups cleared? It reads scales as operands.cuh.
-//     hopper_fp8/k_grouped/mainloop.cuh       How do math warps multiply and promote K blocks? It issues waves as mainloop.cuh.
-//     hopper_fp8/k_grouped/store.cuh          How does the copy engine store D, or add to D? It uses the types of epilogue/store_rows.cuh.
+//     hopper_fp8/k_grouped/mainloop.cuh       How do math warps multiply and promote K blocks? It issues passes as mainloop.cuh.
+//     hopper_fp8/k_grouped/store.cuh          How does the copy engine store D, or add to D? It uses the types of store_rows.cuh.
 //     hopper_fp8/k_grouped/pipeline.cuh       Which warps do what, and when?
 
 #include "gemm/hopper_fp8/k_grouped/pipeline.cuh"

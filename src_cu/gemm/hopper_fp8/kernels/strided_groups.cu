@@ -3,7 +3,7 @@
 //     schedule/grouped_schedule.cuh           Which tile of which group does a CTA compute next?
 //     hopper_fp8/strided_groups.cuh           Where are the matrices of a group?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? Or, as the table chooses:
-//     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens; its other pipelines are unused
+//     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens; FewTokens is unused
 //
 // groups.cu lists the files that these include.
 

@@ -1,7 +1,7 @@
 // gemm.fp8b128.{dense, m_grouped_contiguous, m_grouped_masked}.{swiglu, swiglu_fp8b128}, the first GEMM of an MoE layer: activation(A gates^T) *
 // (A ups^T), as bf16, or quantised as the second GEMM reads it. Variants with ANY_ACTIVATION have every activation and a bias, others silu.
 //
-// Many tokens: 128 gates and 128 ups are two waves for the same 64 rows, 64 and 64 are a wave. Few tokens: half of the warps have gates, the
+// Many tokens: 128 gates and 128 ups are two passes for the same 64 rows, 64 and 64 are a pass. Few tokens: half of the warps have gates, the
 // others ups. fp8b128 needs 128 columns of the result together. A tile has them, or PARTS CTAs of a cluster have a part each. Its files:
 //
 //     schedule/grouped_schedule.cuh           Which tile of which group does a CTA compute next?
@@ -13,10 +13,10 @@
 //     hopper_fp8/gate_up_weights.cuh          Which rows of B are a tile's gates and ups? Which part of a scale block has a CTA?
 //     hopper_fp8/swiglu_epilogue.cuh          How do sums of gates and ups become the result?
 //     epilogue/{activation, branchless_fp8b128}.cuh     What is h, and how are scales computed?
-//     epilogue/{store_rows, store_reduced}.cuh     How are rows stored?
+//     hopper_fp8/{store_rows, store_reduced}.cuh     How are rows stored?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? Or, as the table chooses:
 //     hopper_fp8/pipeline/tiles_in_pairs.cuh  the same, where the two CTAs of a cluster exchange magnitudes
-//     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens; pushed_sums.cuh is unused
+//     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens
 
 #include <type_traits>
 

@@ -2,16 +2,13 @@
 //
 //     FewTokens             a tile for each cluster, whose CTAs split K: enough CTAs to keep all memory busy where tiles are few.
 //                           CTAs write their sums where the stages were, synchronise, and read each other's sums
-//     FewTokensPushed       as FewTokens, but CTAs push sums to the CTA that stores them: faster, where shared memory has room beside the stages
 //     FewTokensPersistent   persistent CTAs, where tiles are many: the next tile's weights are loaded while a tile is stored
 //
-// FewTokens and FewTokensPushed may multicast tokens to neighbouring tiles (multicast_tokens.cuh).
+// FewTokens may multicast tokens to neighbouring tiles (multicast_tokens.cuh).
 //
 // The smallest call ends 2.2 us after the previous kernel (H200). So these pipelines load early, before the previous kernel has ended: weights
 // and tokens to L2, and constant weights to the ring of stages.
 #pragma once
-
-#include <cstdint>
 
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
@@ -19,8 +16,7 @@
 #include "common/registers.cuh"
 #include "gemm/hopper_fp8/mainloop.cuh"
 #include "gemm/hopper_fp8/producer.cuh"
-#include "gemm/epilogue/pushed_sums.cuh"
-#include "gemm/epilogue/store_reduced.cuh"
+#include "gemm/hopper_fp8/store_reduced.cuh"
 #include "gemm/schedule/tile_schedule.cuh"
 
 namespace zoo {
@@ -75,7 +71,7 @@ struct FewTokens {
         } else {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
             Ring<Tile::STAGES> ring;
-            float sums[Tile::WAVES][Tile::SUMS];
+            float sums[Tile::PASSES][Tile::SUMS];
             multiply(tile, ring, work.end_block - work.first_block, sums);
             synchronise_threads(1, Tile::MATH_THREADS);  // all math warps have multiplied: the stages are free
             shared_sums.write(sums);
@@ -87,41 +83,6 @@ struct FewTokens {
             __syncthreads();
         reduce_and_store<Tile::CTAS_PER_RESULT, Tile::THREADS>(shared_sums, d, work);
         if constexpr (Tile::CTAS_PER_RESULT > 1) synchronise_cluster_relaxed();  // no CTA exits while its sums are read
-        if constexpr (SHARES) tile.wait_until_all_released(work.end_block - work.first_block);
-    }
-};
-
-template <class Tile>
-struct FewTokensPushed {
-    static constexpr bool ONE_TILE_PER_CLUSTER = true;
-    static constexpr bool SHARES = Tile::SHARERS > 1;
-
-    Tile tile;
-    PushedSums<Tile, Tile::CTAS_PER_RESULT> pushed;
-
-    template <TileSchedule Schedule, OperandsOf<Tile> Operands, StoresEightColumns Target>
-    __device__ __forceinline__ void run(Schedule schedule, const Operands& operands, const Target& d, EarlyLoads early = {}) {
-        const Work work = schedule.work;
-
-        begin_tile(tile, schedule, operands, early, [&] { pushed.initialise(); });
-        arrive_at_cluster();  // CTAs receive tokens and sums after all have arrived
-        wait_for_previous_kernel();
-
-        if (threadIdx.x >= Tile::MATH_THREADS) {
-            if constexpr (Tile::REALLOCATES_REGISTERS) lower_registers_to<Tile::LOADER_REGISTERS>();
-            if constexpr (SHARES) wait_for_cluster();
-            load(tile, schedule, operands, early.weights ? Tile::WEIGHTS_AHEAD : 0);
-            __syncwarp();
-            if constexpr (!SHARES) wait_for_cluster();
-        } else {
-            if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
-            wait_for_cluster();
-            Ring<Tile::STAGES> ring;
-            float sums[Tile::WAVES][Tile::SUMS];
-            multiply(tile, ring, work.end_block - work.first_block, sums);
-            pushed.push(sums[0]);
-        }
-        pushed.template reduce_and_store<Tile::THREADS / 32>(d, work);
         if constexpr (SHARES) tile.wait_until_all_released(work.end_block - work.first_block);
     }
 };
@@ -161,7 +122,7 @@ struct FewTokensPersistent {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
             Ring<Tile::STAGES> ring;
             for (Work work; schedule.next(work);) {
-                float sums[Tile::WAVES][Tile::SUMS];
+                float sums[Tile::PASSES][Tile::SUMS];
                 multiply(tile, ring, work.end_block - work.first_block, sums);
                 synchronise_threads(1, Tile::MATH_THREADS);  // the previous tile is stored
                 shared_sums.write(sums);

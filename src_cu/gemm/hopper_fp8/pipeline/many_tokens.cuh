@@ -2,13 +2,11 @@
 // tile, which the producer warps have begun to load.
 #pragma once
 
-#include <cstdint>
-
 #include "common/dependent_launch.cuh"
 #include "common/registers.cuh"
 #include "gemm/hopper_fp8/mainloop.cuh"
 #include "gemm/hopper_fp8/producer.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 
 namespace zoo {
 
@@ -44,15 +42,15 @@ struct ManyTokens {
                 load(tile, schedule, operands);
         } else {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
-            const int first_row = warpgroup_index() * (Tile::ROW_WAVES * WGMMA_ROWS);
+            const int first_row = warpgroup_index() * (Tile::ROW_PASSES * WGMMA_ROWS);
             Ring<Tile::STAGES> ring;
             for (Work work; schedule.next(work);) {
-                float sums[Tile::WAVES][Tile::SUMS];
+                float sums[Tile::PASSES][Tile::SUMS];
                 if constexpr (Tile::STRADDLES)
                     multiply(tile, ring, work.end_block - work.first_block, sums, work.weight);
                 else
                     multiply(tile, ring, work.end_block - work.first_block, sums);
-                store_waves<Tile::COLUMN_WAVES>(d, buffers[reread_thread_index() / 32], work, first_row, sums);
+                store_passes<Tile::COLUMN_PASSES>(d, buffers[reread_thread_index() / 32], work, first_row, sums);
             }
         }
     }

@@ -11,13 +11,11 @@
 // This is faster for 256 x 128 and not for 192 x 128 (docs/lab/fp8_gemm_many_tokens.md).
 #pragma once
 
-#include <cstdint>
-
 #include "common/dependent_launch.cuh"
 #include "common/registers.cuh"
 #include "gemm/hopper_fp8/mainloop.cuh"
 #include "gemm/hopper_fp8/producer.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 
 namespace zoo {
 
@@ -51,7 +49,7 @@ struct OverlappedEpilogue {
     AnnouncedTile announced[Tile::STAGES];
 
     // Schedules read global memory only in next(), which runs after the previous kernel has ended.
-    template <TileSchedule Schedule, OperandsOf<Tile> Operands, StoresWavesOf<Tile::SUMS> Target>
+    template <TileSchedule Schedule, OperandsOf<Tile> Operands, StoresPassOf<Tile::SUMS> Target>
     __device__ __forceinline__ void run(Schedule schedule, const Operands& operands, const Target& d, EarlyLoads = {}) {
         let_next_kernel_launch();
         if (threadIdx.x == 0) {
@@ -78,34 +76,34 @@ struct OverlappedEpilogue {
 
     template <class Target>
     __device__ __forceinline__ void multiply_and_store(const Target& d, int blocks, Work work) {
-        const int first_row = warpgroup_index() * (Tile::ROW_WAVES * WGMMA_ROWS);
+        const int first_row = warpgroup_index() * (Tile::ROW_PASSES * WGMMA_ROWS);
         Ring<Tile::STAGES> ring;
         float partial[Tile::SUMS];
         tile.wait_until_full(ring);
-        start_wave(tile, ring.stage, first_row, 0, partial);
+        start_pass(tile, ring.stage, first_row, 0, partial);
         for (;;) {
             const bool more = __any_sync(0xFFFFFFFF, announced[ring.stage].more);
-            float sums[Tile::WAVES][Tile::SUMS];
+            float sums[Tile::PASSES][Tile::SUMS];
             multiply_started(tile, ring, blocks, first_row, partial, sums);
             const Work done = work;
             if (!more) {
-                store_waves(d, done, first_row, sums);
+                store_passes(d, done, first_row, sums);
                 break;
             }
             tile.wait_until_full(ring);
-            start_wave(tile, ring.stage, first_row, 0, partial);
+            start_pass(tile, ring.stage, first_row, 0, partial);
             const AnnouncedTile next = announced[ring.stage];
             work.token = next.token, work.weight = next.weight, work.end_token = next.end_token;
-            store_waves(d, done, first_row, sums);
+            store_passes(d, done, first_row, sums);
             __syncwarp();  // tells ptxas that the warp is converged: else it moves every descriptor to uniform registers again
         }
     }
 
-    template <class Target, int WAVES, int SUMS>
-    __device__ __forceinline__ void store_waves(const Target& d, const Work& work, int row, float (&sums)[WAVES][SUMS]) {
+    template <class Target, int PASSES, int SUMS>
+    __device__ __forceinline__ void store_passes(const Target& d, const Work& work, int row, float (&sums)[PASSES][SUMS]) {
 #pragma unroll
-        for (int wave = 0; wave < WAVES; wave++)
-            store(d, buffers[reread_thread_index() / 32], work, row + wave * WGMMA_ROWS, sums[wave]);
+        for (int pass = 0; pass < PASSES; pass++)
+            store(d, buffers[reread_thread_index() / 32], work, row + pass * WGMMA_ROWS, sums[pass]);
     }
 };
 

@@ -18,7 +18,7 @@
 #include "gemm/hopper_fp8/mainloop.cuh"
 #include "gemm/hopper_fp8/producer.cuh"
 #include "common/spill_to_shared.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 #include "gemm/schedule/tile_schedule.cuh"
 
 namespace zoo {
@@ -72,11 +72,11 @@ struct SplitKLastWaveSchedule {
 
 // Stores the columns of a tile before `columns`.
 template <class Target, int SUMS>
-concept StoresColumnsOf = StoresWavesOf<Target, SUMS> && requires(Target part) { part.columns = min(part.columns, 0); };
+concept StoresColumnsOf = StoresPassOf<Target, SUMS> && requires(Target part) { part.columns = min(part.columns, 0); };
 
 template <class Tile>
 struct SplitKLastWave {
-    static_assert(!Tile::SWAPPED && Tile::WAVES == 1);
+    static_assert(!Tile::SWAPPED && Tile::PASSES == 1);
 
     // CTA `rank` of `cut` CTAs stores a thread's sums from here on: a multiple of 16 columns, which a warp stores at once.
     static __host__ __device__ constexpr int first_of(int rank, int cut) {

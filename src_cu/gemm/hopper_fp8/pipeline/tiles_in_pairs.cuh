@@ -13,7 +13,7 @@
 #include "common/registers.cuh"
 #include "gemm/hopper_fp8/mainloop.cuh"
 #include "gemm/hopper_fp8/producer.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 
 namespace zoo {
 
@@ -54,7 +54,7 @@ struct RowExchange {
 template <class Target, class Tile>
 concept StoresHalfBlocksOf =
     requires(const Target& target, HalfRowBuffer& buffer, RowExchange& words, const Work& work,
-             float (&sums)[Tile::WAVES][Tile::SUMS]) { store_half(target, buffer, words, work, 0, 0, sums); };
+             float (&sums)[Tile::PASSES][Tile::SUMS]) { store_half(target, buffer, words, work, 0, 0, sums); };
 
 template <class Tile>
 struct TilesInPairs {
@@ -63,7 +63,7 @@ struct TilesInPairs {
     RowExchange words[Tile::MATH_WARPS];
 
     // Schedules read global memory only in next(), which runs after the previous kernel has ended. Target is asserted and not required: swiglu.cu
-    // also names this function with a bf16 target, in a branch that it does not take.
+    // also names this function with a bf16 target, in a branch that never runs.
     template <TileSchedule Schedule, OperandsOf<Tile> Operands, class Target>
     __device__ __forceinline__ void run(Schedule schedule, const Operands& operands, const Target& d) {
         static_assert(StoresHalfBlocksOf<Target, Tile>);
@@ -83,11 +83,11 @@ struct TilesInPairs {
             load(tile, schedule, operands);
         } else {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
-            const int first_row = warpgroup_index() * (Tile::ROW_WAVES * WGMMA_ROWS);
+            const int first_row = warpgroup_index() * (Tile::ROW_PASSES * WGMMA_ROWS);
             Ring<Tile::STAGES> ring;
             uint32_t exchange = 0;
             for (Work work; schedule.next(work); exchange++) {
-                float sums[Tile::WAVES][Tile::SUMS];
+                float sums[Tile::PASSES][Tile::SUMS];
                 multiply(tile, ring, work.end_block - work.first_block, sums);
                 const int warp = reread_thread_index() / 32;
                 store_half(d, buffers[warp], words[warp], work, first_row, exchange, sums);

@@ -61,7 +61,7 @@ struct Bf16Tile {
 
     // Read by gemm/epilogue/pushed_sums.cuh.
     static constexpr bool SWAPPED = true;
-    static constexpr int WAVES = 1, SHARERS = 1;
+    static constexpr int PASSES = 1, SHARERS = 1;
 
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool SPILLS_TO_SHARED = SUMS * PARTS > 64;  // during the mainloop, schedule and tile wait in shared memory
@@ -107,8 +107,8 @@ template <class Tile, class Source>
 __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ring, int chunks, int exist,
                                               float (&sums)[Tile::PARTS][Tile::SUMS], Source& source) {
     constexpr int PARTS = Tile::PARTS, TURNS = 2 * PARTS, AHEAD = 2;
-    constexpr int UNIT = 16,
-                  INSTRUCTION = 32 / UNIT;  // bytes: unit of a descriptor's address; of K in an instruction, in units
+    constexpr int UNIT = 16;                // bytes, in which a descriptor counts addresses
+    constexpr int INSTRUCTION = 32 / UNIT;  // of K, of an instruction
     static_assert(!Source::WHOLE || PARTS <= AHEAD && Tile::CHUNKS % AHEAD == 0, "a chunk's words wait until they are unpacked");
 
     typename Source::Ahead ahead[AHEAD] = {};
@@ -138,7 +138,7 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
     };
     look_up(0, 0);
     unpack(0, 0, words[0]);
-    for (int stage, before = -1;; before = stage) {
+    for (int stage, previous_stage = -1;; previous_stage = stage) {
         stage = ring.stage;
         const uint64_t first_tokens = matrix_descriptor(tile.tokens[stage][0]);
 #pragma unroll
@@ -171,7 +171,8 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
                 look_up((place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS);
                 wait_for_multiplications<1>();
                 hold(words[(turn + 1) % 2]);
-                if (turn == 0 && place == 0 && before >= 0) tile.release(before);  // the wgmmas on that stage are done
+                if (turn == 0 && place == 0 && previous_stage >= 0)
+                    tile.release(previous_stage);  // the wgmmas on that stage are done
                 unpack((place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS, words[(turn + 1) % 2]);
             }
             if (--chunks == 0) break;

@@ -2,7 +2,6 @@
 // may have several parts of 64 weight rows.
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 
 #include "common/cluster.cuh"

@@ -45,8 +45,8 @@
 
 namespace zoo {
 
-// A lane's weights of 64 of K in its two rows: a word for each instruction, and scales. nvfp4: word s of instructions 2 s and 2 s + 1, bytes 2 i + h
-// of the instruction i of them and row h; mxfp4: one word, bytes 2 s + h of two instructions each.
+// A lane's packed weights of a chunk: words[i] has the codes of both rows for instruction i. A scale is a byte. nvfp4: byte 2 j + h of scales[s]
+// belongs to row h and instruction 2 s + j. mxfp4: byte 2 s + h of scales[0] belongs to row h and instructions 2 s and 2 s + 1.
 struct PackedChunk {
     uint32_t words[4], scales[2];
 };
@@ -117,8 +117,8 @@ struct PackedBf16Weights {
         const uint32_t weights = shared_address(tile.weights[0][warpgroup_index()]);
         codes_at = weights + thread * 16;
         scales_at = weights + CODE_BYTES + thread / 4 * (FORMAT == WeightFormat::nvfp4 ? 8 : 4);
-        of_all = same_in_all_lanes(ScaleBits<FORMAT>::OF_ALL);  // in a register: a constant is reloaded for each chunk
-        asm volatile("" : "+r"(codes_at), "+r"(scales_at));     // likewise
+        of_all = same_in_all_lanes(ScaleBits<FORMAT>::OF_ALL);  // in a register: a constant would be reloaded for each chunk
+        asm volatile("" : "+r"(codes_at), "+r"(scales_at));     // and so would these
     }
 
     // `at`: the chunk's offset from the first chunk.
@@ -126,7 +126,7 @@ struct PackedBf16Weights {
         load_chunk<FORMAT>(chunk, codes_at + at, scales_at + at);
     }
 
-    // Unpacks the words of two wgmmas, 16 of K each.
+    // Unpacks the words of two wgmmas, 16 columns of K each.
     template <int S>
     __device__ __forceinline__ void unpack_half(const PackedChunk& chunk, uint32_t (&words)[8]) const {
         const uint32_t multipliers[2] = {ScaleBits<FORMAT>::multipliers(chunk, S, 0, of_all),
@@ -142,7 +142,7 @@ struct PackedBf16Weights {
     }
 };
 
-// Half a chunk of two rows, 32 of K. Word 4 h + w is word w of the upper (h = 0) or the lower (h = 1) row.
+// Half a chunk of two rows, 32 columns of K. Word 4 h + w is word w of the upper (h = 0) or the lower (h = 1) row.
 struct StoredHalf {
     uint32_t words[8];
 };

@@ -83,7 +83,7 @@ __device__ __forceinline__ void load_packed_weights(Tile& tile, int stage, const
 }
 
 // The producer: one thread, or a warp where next() of the schedule needs all lanes. It announces tiles, and copies packed weights and tokens into
-// their rings. Packed weights are a ring ahead of tokens.
+// their rings, the packed weights of a stage before its tokens.
 template <class Tile, class Schedule, class Operands>
 __device__ __forceinline__ void load_and_announce(Tile& tile, Schedule schedule, const Operands& operands, int lane) {
     Ring<Tile::STAGES> ring;

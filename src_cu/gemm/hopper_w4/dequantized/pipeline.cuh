@@ -99,7 +99,7 @@ __device__ __forceinline__ void finish_and_store_rows(const FourBitResult<FORMAT
 
 template <class Tile, class Schedule>
 struct DequantizedPipeline {
-    static constexpr int SUMS = Tile::SUMS, WAVES = Tile::WAVES, STAGES_PER_PROMOTION = Tile::STAGES_PER_PROMOTION;
+    static constexpr int SUMS = Tile::SUMS, PASSES = Tile::PASSES, STAGES_PER_PROMOTION = Tile::STAGES_PER_PROMOTION;
 
     Tile tile;
     StagedColumns staged[Tile::MATH_WARPS];
@@ -161,34 +161,34 @@ struct DequantizedPipeline {
         commit_multiplications();
     }
 
-    // Starts one wave (64 tokens) of the stages that are promoted together. Each stage is a group of wgmmas.
-    __device__ __forceinline__ void start_wave(const Ring<Tile::STAGES>& ring, int first_row, int wave, float (&partial)[SUMS]) {
+    // Starts one pass (64 tokens) of the stages that are promoted together. Each stage is a group of wgmmas.
+    __device__ __forceinline__ void start_pass(const Ring<Tile::STAGES>& ring, int first_row, int pass, float (&partial)[SUMS]) {
         hold(partial);
         fence_registers();
         Ring<Tile::STAGES> of = ring;
 #pragma unroll
         for (int i = 0; i < STAGES_PER_PROMOTION; i++, of.advance())
-            start(of.stage, first_row + wave * WGMMA_ROWS, partial, i == 0);
+            start(of.stage, first_row + pass * WGMMA_ROWS, partial, i == 0);
         hold(partial);
     }
-    __device__ __forceinline__ void promote(const Ring<Tile::STAGES>& ring, int first_row, int wave, float (&partial)[SUMS],
+    __device__ __forceinline__ void promote(const Ring<Tile::STAGES>& ring, int first_row, int pass, float (&partial)[SUMS],
                                             float (&sums)[SUMS]) {
         float scales[2];
         if constexpr (Tile::SCALED) {
             const float* of =
-                tile.scales.of[ring.stage][0] + first_row + wave * WGMMA_ROWS + accumulator_row(0, reread_thread_index());
+                tile.scales.of[ring.stage][0] + first_row + pass * WGMMA_ROWS + accumulator_row(0, reread_thread_index());
             scales[0] = of[0];
             scales[1] = of[8];
         }
         Ring<Tile::STAGES> done = ring;
-        if (STAGES_PER_PROMOTION == 2 && wave == WAVES - 1) {
+        if (STAGES_PER_PROMOTION == 2 && pass == PASSES - 1) {
             wait_for_multiplications<1>();
             tile.release(done.stage);
             done.advance();
         }
         wait_for_multiplications<0>();
         hold(partial);
-        if (wave == WAVES - 1) tile.release(done.stage);
+        if (pass == PASSES - 1) tile.release(done.stage);
 #pragma unroll
         for (int j = 0; j < SUMS; j++)
             sums[j] = Tile::SCALED ? __fmaf_rn(partial[j], scales[j / 2 % 2], sums[j]) : __fadd_rn(sums[j], partial[j]);
@@ -205,23 +205,23 @@ struct DequantizedPipeline {
     // Multiplies all tiles, each with `promotions` promotions. The first wgmmas of a tile run while the previous tile is stored.
     template <class Result>
     __device__ __forceinline__ void multiply_tiles(const Result& d, int promotions) {
-        const int first_row = warpgroup_index() * (WAVES * WGMMA_ROWS);
+        const int first_row = warpgroup_index() * (PASSES * WGMMA_ROWS);
         Ring<Tile::STAGES> ring;
         float partial[SUMS];
         wait_for_stages(ring);
-        start_wave(ring, first_row, 0, partial);
+        start_pass(ring, first_row, 0, partial);
         for (;;) {
             const bool more = __any_sync(0xFFFFFFFF, tile.announced[tile.slot_of_warp()].more);
-            float sums[WAVES][SUMS];
+            float sums[PASSES][SUMS];
 #pragma unroll
-            for (int wave = 0; wave < WAVES; wave++)
+            for (int pass = 0; pass < PASSES; pass++)
 #pragma unroll
-                for (int j = 0; j < SUMS; j++) sums[wave][j] = 0;
+                for (int j = 0; j < SUMS; j++) sums[pass][j] = 0;
             auto multiply_and_promote = [&](bool is_started) {
 #pragma unroll
-                for (int wave = 0; wave < WAVES; wave++) {
-                    if (wave > 0 || !is_started) start_wave(ring, first_row, wave, partial);
-                    promote(ring, first_row, wave, partial, sums[wave]);
+                for (int pass = 0; pass < PASSES; pass++) {
+                    if (pass > 0 || !is_started) start_pass(ring, first_row, pass, partial);
+                    promote(ring, first_row, pass, partial, sums[pass]);
                 }
                 advance_stages(ring);
             };
@@ -237,21 +237,21 @@ struct DequantizedPipeline {
             }
             if constexpr (!Tile::Dequantizing::ONCE) store(d, sums);  // registers do not suffice to overlap the two
             wait_for_stages(ring);
-            start_wave(ring, first_row, 0, partial);
+            start_pass(ring, first_row, 0, partial);
             if constexpr (Tile::Dequantizing::ONCE) store(d, sums);
             __syncwarp();  // otherwise ptxas assumes divergence and moves each descriptor to uniform registers again
         }
     }
 
     template <class Result>
-    __device__ __forceinline__ void store(const Result& d, float (&sums)[WAVES][SUMS]) {
+    __device__ __forceinline__ void store(const Result& d, float (&sums)[PASSES][SUMS]) {
 #pragma unroll
-        for (int wave = 0; wave < WAVES; wave++) {
+        for (int pass = 0; pass < PASSES; pass++) {
             const int slot = tile.slot_of_warp();
             const AnnouncedTile& done = tile.announced[slot];
             finish_and_store_rows(d, staged[reread_thread_index() / 32], tile.columns[slot],
-                                  done.token + (reread_thread_index() / WARPGROUP * WAVES + wave) * WGMMA_ROWS, done.end_token,
-                                  done.weight, sums[wave]);
+                                  done.token + (reread_thread_index() / WARPGROUP * PASSES + pass) * WGMMA_ROWS, done.end_token,
+                                  done.weight, sums[pass]);
         }
         tile.advance_slot_of_warp();
     }

@@ -80,7 +80,7 @@ struct DequantizesOnce {
     GroupStep producer;               // the producer warp's position
     UnitPosition positions[WARPS];
     DequantizedUnit units[WARPS][2];  // of each warp: the current unit and the next one
-    int progress;  // a ticket: the units that the CTA needs now have tickets less than a stage of all tile columns after this one
+    int progress;                     // how many units, in the sequence of tickets, come before the stage that the CTA needs now
 
     __device__ __forceinline__ void initialise() {
         zoo::initialise(&cleared, 1);
@@ -110,7 +110,8 @@ struct DequantizedTile {
     static constexpr int WEIGHT_PARTS = WEIGHTS / CHUNK_ROWS, CHUNKS = 2, CHUNKS_PER_LINE = 2, LINES = 1;
     static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == WeightFormat::nvfp4 ? 16 : 32);
     using Dequantizing = Dequantizing_<CHUNKS * CHUNK_BYTES>;
-    static constexpr int WAVES = TOKENS / (WARPGROUPS * WGMMA_ROWS), SUMS = WEIGHTS / 2;  // a warpgroup has WAVES times 64 tokens
+    static constexpr int PASSES = TOKENS / (WARPGROUPS * WGMMA_ROWS),
+                         SUMS = WEIGHTS / 2;  // a warpgroup has PASSES times 64 tokens
     static constexpr int STAGES_PER_PROMOTION = SCALED ? 1 : PROMOTED_CHUNKS / CHUNKS;
     static_assert(STAGES >= 2 * STAGES_PER_PROMOTION && STAGES % Dequantizing::STAGES_PER_TILE == 0);
 

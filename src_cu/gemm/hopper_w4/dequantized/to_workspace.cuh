@@ -1,12 +1,12 @@
 // All CTAs dequantize all packed weights once, to e4m3 in a workspace, and copy their weights from there: from L2. Many tokens need each weight in many
 // tiles, and dequantizing it for each tile would take time from the tensor cores. Included by dequantized/pipeline.cuh.
 //
-//     dequantizing warps   take a ticket for a unit, 128 weight rows x 128 columns; dequantize it into the workspace; mark it as ready. They run at
+//     dequantizing warps   draw a ticket for a unit, 128 weight rows x 128 columns; dequantize it into the workspace; mark it as ready. They run at
 //                          most UNITS_AHEAD units ahead of the units that their CTA multiplies
 //     producer warp        waits until a unit is ready, then copies its 16 KB into a stage
 //
 // A dequantizing warp waits only for tiles of its own CTA, which need earlier units only: no deadlock. The workspace may hold any bytes before:
-// CTA 0 clears the ticket queue, and changes its generation until all CTAs have seen the change (gemm/schedule/ticket_queue.cuh). So at least two
+// CTA 0 clears the ticket queue, and changes its generation until all CTAs have seen the change (ticket_queue.cuh). So at least two
 // CTAs of the grid must be resident together.
 #pragma once
 
@@ -17,7 +17,7 @@
 #include "gemm/hopper_w4/dequantized/tile.cuh"
 #include "gemm/hopper_w4/epilogue.cuh"
 #include "gemm/hopper_w4/operands.cuh"
-#include "gemm/schedule/ticket_queue.cuh"
+#include "gemm/hopper_w4/dequantized/ticket_queue.cuh"
 #include "gemm/schedule/grouped_schedule.cuh"
 
 namespace zoo {
@@ -163,13 +163,13 @@ struct WorkspaceWriter {
     const int index;  // of this dequantizing warp in the CTA
     uint32_t parity = 0;
 
-    static __device__ __forceinline__ int lane_anew() { return reread_thread_index() % 32; }
+    static __device__ __forceinline__ int reread_lane() { return reread_thread_index() % 32; }
 
     __device__ __forceinline__ void run() {
         if (index == 0)
-            open_queue(workspace.queue(), workspace.units(), lane_anew(), [&] { arrive(&tile.dequantizing.cleared); });
+            open_queue(workspace.queue(), workspace.units(), reread_lane(), [&] { arrive(&tile.dequantizing.cleared); });
         wait(&tile.dequantizing.cleared, 0);
-        auto take_ticket = [&] { return lane_anew() == 0 ? increment(workspace.queue().next_ticket()) : 0; };
+        auto take_ticket = [&] { return reread_lane() == 0 ? increment(workspace.queue().next_ticket()) : 0; };
         uint32_t next_ticket = take_ticket();
         int ticket = __shfl_sync(0xFFFFFFFF, next_ticket, 0);
         bool exists = find(ticket, parity);
@@ -190,7 +190,7 @@ struct WorkspaceWriter {
             }
             order_copies();
             __syncwarp();
-            if (lane_anew() == 0) store_release(workspace.queue().ready(unit(parity).index), 1);
+            if (reread_lane() == 0) store_release(workspace.queue().ready(unit(parity).index), 1);
             parity ^= 1;
         }
     }
@@ -201,12 +201,12 @@ struct WorkspaceWriter {
     __device__ __forceinline__ bool find(int ticket, uint32_t parity) const {
         DequantizedUnit found;
         const bool exists = workspace.find(tile.dequantizing.positions[index], b, ticket, found);
-        if (lane_anew() == 0 && exists) unit(parity) = found;
+        if (reread_lane() == 0 && exists) unit(parity) = found;
         __syncwarp();
         return exists;
     }
     __device__ __forceinline__ void load(bool exists, uint32_t parity, int height) const {
-        if (lane_anew() > 0 || !exists) return;
+        if (reread_lane() > 0 || !exists) return;
         const DequantizedUnit next = unit(parity);
         const uint32_t bytes = height < next.heights ? max(min(next.chunks, Tile::CHUNKS), 0) * Tile::CHUNK_BYTES : 0;
         Barrier* full = &tile.dequantizing.full[index][height];
@@ -224,7 +224,7 @@ struct WorkspaceWriter {
         uint8_t* target = workspace.weights + (int64_t(of.index) * Tile::WEIGHT_PARTS + height) * PIECE_BYTES;
         const uint32_t table = shared_address(tile.magnitudes), packed = shared_address(tile.dequantizing.packed[index][height]);
         uint8_t* rows = tile.dequantizing.rows[index];
-        const int lane = lane_anew();
+        const int lane = reread_lane();
 #pragma unroll 1
         for (int round = 0; round < CHUNK_ROWS / 16; round++, target += 16 * 128) {
             const int thread = round * 32 + lane;

@@ -12,7 +12,6 @@
 
 #include "common/half.cuh"
 #include "common/nothing.cuh"
-#include "common/warp.cuh"
 #include "gemm/epilogue/activation.cuh"
 #include "gemm/epilogue/branchless_fp8b128.cuh"
 #include "gemm/hopper_w4/epilogue.cuh"

@@ -13,7 +13,7 @@
 //                right tile    a warp's lanes find max|h| of 128 columns; a thread a token reduces over eight warps and makes the scale
 //     cluster    both tiles    a thread a token exchanges max|h| of 64 columns with the other CTA, and makes the scale
 //
-// The math warps meet at named barrier 1 before they read magnitudes, multipliers and rows. A warp that has read its rows arrives at `free`. So a
+// The math warps synchronise at named barrier 1 before they read magnitudes, multipliers and rows. A warp that has read its rows arrives at `free`. So a
 // warp waits only before it writes the next rows.
 #pragma once
 

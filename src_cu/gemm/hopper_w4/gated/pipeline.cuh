@@ -3,7 +3,7 @@
 //     producer       warp 8 copies weights and tokens; 32 or 96 more threads gather tokens by index, or copy their scales
 //     math warps     8 warps: the mainloop, then gate and up to h, then h to memory in 16 bits or in e4m3
 //
-// The launch says whether h is quantised. The end of the file chooses the parts of a variant. A .cu says beforehand whether weights are STORED.
+// The launch chooses whether h is quantised. The end of the file chooses the parts of a variant. gated.cu defines STORED before it includes this file.
 #pragma once
 
 #include <cstdint>

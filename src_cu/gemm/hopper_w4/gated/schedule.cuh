@@ -70,7 +70,7 @@ struct DoubleTilesInSequence : Schedule {
     }
 };
 
-// For few rows. A CTA whose right tile lies beyond the last column skips the double tile.
+// For few rows. A CTA whose right tile is beyond the last column skips the double tile.
 template <class Tile, class Rows>
 struct DoubleTilesByCluster : ManyGroupsSchedule<Tile, Rows, 2> {
     using DoubleTiles = ManyGroupsSchedule<Tile, Rows, 2>;

@@ -18,8 +18,10 @@
 
 namespace zoo {
 
-using Tile = Bf16Tile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, Variant::CHUNKS,
-                      Grouping(Variant::GROUPING) == Grouping::gathered_groups ? 96 : 0>;
+// Here 96 threads fit beside a second CTA, too.
+constexpr int GATHERING_THREADS = gathering_threads<Variant>() > 0 ? 96 : 0;
+using Tile =
+    Bf16Tile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, Variant::CHUNKS, GATHERING_THREADS>;
 using Schedule = ScheduleFor<Variant, Tile>;
 using Pipeline = Bf16Pipeline<Tile, Schedule, Variant::SPLITS>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);

@@ -8,7 +8,7 @@
 //     hopper_w4/weights/packed.cuh     how do packed weights become e4m3?
 //     hopper_w4/dequantized/tile.cuh   what is where in shared memory, and who arrives at which barrier?
 //     hopper_w4/dequantized/by_one_warpgroup.cuh    how does a warpgroup dequantize the CTA's weights?
-//     gemm/schedule/ticket_queue.cuh   how do CTAs share work in global memory?
+//     hopper_w4/dequantized/ticket_queue.cuh        how do CTAs share work in global memory?
 //     hopper_w4/dequantized/to_workspace.cuh        how do all CTAs dequantize all weights once?
 //     hopper_w4/epilogue.cuh           how do sums become D?
 //     hopper_w4/dequantized/pipeline.cuh            which warp does what?

@@ -5,7 +5,7 @@
 //
 // The files of a SwiGLU product and the question that each answers:
 //
-//     gated/pipeline.cuh        which parts does a variant have, which role does each warp have, when do the roles meet?
+//     gated/pipeline.cuh        which parts does a variant have, which role does each warp have, and how do the roles synchronise?
 //     gated/schedule.cuh        which tiles does a CTA compute, and which tiles share scales of h?
 //     gated/epilogue.cuh        how do sums become h, and h 16 bits?
 //     gated/fp8_output.cuh      how does h become e4m3 with scales?

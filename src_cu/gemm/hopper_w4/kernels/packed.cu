@@ -31,12 +31,9 @@
 namespace zoo {
 
 constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
-constexpr Grouping GROUPING = Grouping(Variant::GROUPING);
-constexpr bool GATHERS = GROUPING == Grouping::gathered_groups;
-
-constexpr int WARPGROUPS = 2;
+constexpr int WARPGROUPS = 2, GATHERING_THREADS = gathering_threads<Variant>();
 using Tile = FourBitTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::TOKEN_PARTS, WARPGROUPS, Variant::STAGES,
-                         PROMOTED_CHUNKS, GATHERS ? Variant::CTAS > 1 ? 32 : 96 : 0, narrows<Variant>, PROMOTION>;
+                         PROMOTED_CHUNKS, GATHERING_THREADS, narrows<Variant>, PROMOTION>;
 using Schedule = ScheduleFor<Variant, Tile>;
 using Pipeline = FourBitPipeline<Tile, Schedule, Variant::SPLITS, Fp8Mainloop<Tile, Variant::SPLITS>>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
@@ -59,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) 
     const zoo::FourBitOperands<zoo::Tile> operands{a, {b, weight_parts, chunks}, box_rows, scales, promotes != 0};
     const zoo::GatheredRows gathered{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{
-        d,      d_stride, d_type,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
+        d,      d_stride, d_type,  N,    a_scale,           zoo::Tile::GATHERS ? index : nullptr,
         a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
     const auto schedule = [&] {
         return zoo::schedule_of<zoo::Schedule>(ends_or_counts, groups, rows, box_rows, N,

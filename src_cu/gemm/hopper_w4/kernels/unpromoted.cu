@@ -22,9 +22,8 @@
 namespace zoo {
 
 static_assert(Promotion(Variant::PROMOTION) == Promotion::never);
-constexpr bool GATHERS = Grouping(Variant::GROUPING) == Grouping::gathered_groups;
-
-using Tile = UnpromotedTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, GATHERS>;
+using Tile =
+    UnpromotedTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, gathering_threads<Variant>()>;
 using Schedule = ScheduleFor<Variant, Tile>;
 using Pipeline = UnpromotedPipeline<Tile, Schedule>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
@@ -38,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) 
     const zoo::FourBitOperands<zoo::Tile> operands{a, {b, weight_parts, chunks}, box_rows};
     const zoo::GatheredRows gathered{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{
-        d,      d_stride, d_type,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
+        d,      d_stride, d_type,  N,    a_scale,           zoo::Tile::GATHERS ? index : nullptr,
         a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
     const auto schedule = [&] {
         return zoo::schedule_of<zoo::Schedule>(ends_or_counts, groups, rows, box_rows, N,

@@ -82,15 +82,15 @@ struct UnpromotedMainloop {
         uint32_t first_codes[PARTS], first_scales[PARTS];  // this lane's addresses in stage 0
         find_addresses(tile, first_codes, first_scales);
         uint32_t words[SETS][8];
-        int before = -1;  // the previous stage
-        for (int left = chunks; left > 0; left -= Tile::CHUNKS) {
+        int previous_stage = -1;
+        for (int chunks_left = chunks; chunks_left > 0; chunks_left -= Tile::CHUNKS) {
             const int stage = ring.stage;
             tile.wait_until_full(ring);
             ring.advance();
             const uint32_t tokens = uint32_t(matrix_descriptor(tile.tokens[stage][0]));
             // Where K ends after a stage's first chunk, that chunk is read again instead of the second. Its products change no sum, because
             // tokens are zeros there. A NaN among its weights has made the sums NaN before.
-            const uint32_t second = left > 1 ? Tile::CHUNK_BYTES : 0;
+            const uint32_t second = chunks_left > 1 ? Tile::CHUNK_BYTES : 0;
             auto load = [&](int round) {
                 const int p = round % PARTS;
                 const uint32_t at = stage * sizeof(tile.weights[0]) + round / PARTS * second;
@@ -103,7 +103,7 @@ struct UnpromotedMainloop {
                 const int chunk = round / PARTS, p = round % PARTS;
                 uint32_t (&own)[8] = words[round % SETS];
                 wait_for_multiplications<PENDING>();
-                if (round == PENDING && before >= 0) tile.release(before);
+                if (round == PENDING && previous_stage >= 0) tile.release(previous_stage);
                 hold(own);
                 unpack(packed, entries, own);
                 hold(sums[p]);
@@ -114,12 +114,12 @@ struct UnpromotedMainloop {
                 commit_multiplications();
                 if (round + 1 < ROUNDS) packed = load(round + 1), entries = look_up(packed, table);
             }
-            before = stage;
+            previous_stage = stage;
         }
         wait_for_multiplications<0>();
 #pragma unroll
         for (int p = 0; p < PARTS; p++) hold(sums[p]);
-        tile.release(before);
+        tile.release(previous_stage);
     }
 
     // A weight part that the matrix does not have multiplies the tile's first weight part. Its sums are not stored.

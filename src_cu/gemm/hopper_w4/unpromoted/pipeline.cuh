@@ -6,7 +6,6 @@
 //     math warpgroups       dequantize and multiply; then finish and store D
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 
 #include "common/dependent_launch.cuh"

@@ -32,17 +32,17 @@
 
 namespace zoo {
 
-template <WeightFormat FORMAT_, int TOKENS_, int PARTS_, int STAGES_, bool GATHERS_>
+template <WeightFormat FORMAT_, int TOKENS_, int PARTS_, int STAGES_, int GATHERING_THREADS_>
 struct UnpromotedTile {
     static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, WARPGROUPS = 2;
-    static constexpr bool GATHERS = GATHERS_, SCALED = false, STORED = false;
+    static constexpr bool GATHERS = GATHERING_THREADS_ > 0, SCALED = false, STORED = false;
     static constexpr int WEIGHT_PARTS = WARPGROUPS * PARTS, WEIGHTS = WEIGHT_PARTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS = 2, CHUNKS_PER_LINE = 2, LINES = CHUNKS / CHUNKS_PER_LINE;  // a line: 128 bytes of a token
     static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == WeightFormat::nvfp4 ? 16 : 32);
 
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
-    static constexpr int GATHERING_THREADS = GATHERS ? 96 : 0, THREADS = MATH_THREADS + 128;
+    static constexpr int GATHERING_THREADS = GATHERING_THREADS_, THREADS = MATH_THREADS + 128;
     // With 160 sums a lane, the schedule is spilled to shared memory during the loop over K.
     static constexpr bool SPILLS_TO_SHARED = PARTS * SUMS > 128;
     static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = 216;

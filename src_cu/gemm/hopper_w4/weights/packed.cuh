@@ -121,8 +121,8 @@ struct BlockFragments {
         scales = first_scales + stage * sizeof(tile.weights[0]);
         asm volatile("" : "+r"(codes), "+r"(scales));  // prevents a recomputation for each chunk
     }
-    __device__ __forceinline__ PackedWords load(int chunk, int left) const {
-        return load_packed(codes + chunk * Tile::CHUNK_BYTES, scales + chunk * Tile::CHUNK_BYTES, left > chunk);
+    __device__ __forceinline__ PackedWords load(int chunk, int chunks_left) const {
+        return load_packed(codes + chunk * Tile::CHUNK_BYTES, scales + chunk * Tile::CHUNK_BYTES, chunks_left > chunk);
     }
     __device__ __forceinline__ void multiply_from(const Tile& tile, int stage) {
         tokens = uint32_t(matrix_descriptor(tile.tokens[stage][0]));

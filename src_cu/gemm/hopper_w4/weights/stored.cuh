@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/warp.cuh"
 #include "common/wgmma.cuh"
 #include "gemm/hopper_w4/operands.cuh"
 #include "gemm/schedule/grouped_schedule.cuh"
@@ -20,7 +19,7 @@
 namespace zoo {
 
 // A lane's two weight rows, upper and lower: their numbers in the matrix, and where their codes are among the tile's 128 rows in shared memory.
-// Here they are eight apart, and sums become D.
+// Without gates the two rows are eight apart.
 struct RowsEightApart {
     template <class Tile>
     static __device__ __forceinline__ uint32_t rows_at(const Tile& tile) {  // the first row of this warpgroup

@@ -8,13 +8,11 @@
 //     lanes hold 8 neighbouring weights, and the next 4 lanes those of the next token.
 #pragma once
 
-#include <cstdint>
-
 #include "common/cluster.cuh"
 #include "common/half.cuh"
 #include "common/variant.cuh"
 #include "common/wgmma.cuh"
-#include "gemm/epilogue/store_rows.cuh"
+#include "gemm/hopper_fp8/store_rows.cuh"
 
 namespace zoo {
 
@@ -25,14 +23,14 @@ struct SumsInShared {
     alignas(16) float rows[Tile::TOKENS][PITCH];
 
     // All math warps call this.
-    __device__ __forceinline__ void write(const float (&sums)[Tile::WAVES][Tile::SUMS]) {
-        const int first = threadIdx.x / WARPGROUP * (Tile::WAVES * WGMMA_ROWS);
+    __device__ __forceinline__ void write(const float (&sums)[Tile::PASSES][Tile::SUMS]) {
+        const int first = threadIdx.x / WARPGROUP * (Tile::PASSES * WGMMA_ROWS);
 #pragma unroll
-        for (int wave = 0; wave < Tile::WAVES; wave++)
+        for (int pass = 0; pass < Tile::PASSES; pass++)
 #pragma unroll
             for (int j = 0; j < Tile::SUMS; j++) {
-                const int row = first + wave * WGMMA_ROWS + accumulator_row(j), column = accumulator_column(j);
-                (Tile::SWAPPED ? rows[column][row] : rows[row][column]) = sums[wave][j];
+                const int row = first + pass * WGMMA_ROWS + accumulator_row(j), column = accumulator_column(j);
+                (Tile::SWAPPED ? rows[column][row] : rows[row][column]) = sums[pass][j];
             }
     }
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 
 #include "common/chosen_half.cuh"
-#include "common/global_memory.cuh"
 #include "common/half.cuh"
 #include "common/matrix_store.cuh"
 #include "common/variant.cuh"
@@ -164,28 +163,28 @@ __device__ __forceinline__ void store(const OutputMatrix<D>& d, RowBuffer& buffe
     store_rows(d, buffer, work.token + row, work.end_token, work.weight, sums);
 }
 
-// Stores the sums of one wave.
+// Stores the sums of one pass.
 template <class Target, int SUMS>
-concept StoresWavesOf = requires(const Target& target, RowBuffer& buffer, const Work& work, float (&sums)[SUMS]) {
+concept StoresPassOf = requires(const Target& target, RowBuffer& buffer, const Work& work, float (&sums)[SUMS]) {
     store(target, buffer, work, 0, sums);
 };
 
-// Stores a warpgroup's waves: 64 rows each, or COLUMN_WAVES parts of the columns of 64 rows.
-template <int COLUMN_WAVES, int WAVE = 0, class Target, int WAVES, int SUMS>
-    requires StoresWavesOf<Target, SUMS>
-__device__ __forceinline__ void store_waves(const Target& target, RowBuffer& buffer, Work work, int row,
-                                            float (&sums)[WAVES][SUMS]) {
-    store(target, buffer, work, row + WAVE / COLUMN_WAVES * WGMMA_ROWS, sums[WAVE]);
-    if (COLUMN_WAVES > 1) work.weight += SUMS * 2;
+// Stores a warpgroup's passes: 64 rows each, or COLUMN_PASSES parts of the columns of 64 rows.
+template <int COLUMN_PASSES, int PASS = 0, class Target, int PASSES, int SUMS>
+    requires StoresPassOf<Target, SUMS>
+__device__ __forceinline__ void store_passes(const Target& target, RowBuffer& buffer, Work work, int row,
+                                             float (&sums)[PASSES][SUMS]) {
+    store(target, buffer, work, row + PASS / COLUMN_PASSES * WGMMA_ROWS, sums[PASS]);
+    if (COLUMN_PASSES > 1) work.weight += SUMS * 2;
     // Recursion instead of a loop: in a loop the compiler would keep sums that may be scaled on the stack.
-    if constexpr (WAVE + 1 < WAVES) store_waves<COLUMN_WAVES, WAVE + 1>(target, buffer, work, row, sums);
+    if constexpr (PASS + 1 < PASSES) store_passes<COLUMN_PASSES, PASS + 1>(target, buffer, work, row, sums);
 }
 
 // Stores all sums of a warpgroup.
 template <class Target, class Tile>
 concept StoresRowsOf =
-    requires(const Target& target, RowBuffer& buffer, const Work& work, float (&sums)[Tile::WAVES][Tile::SUMS]) {
-        store_waves<Tile::COLUMN_WAVES>(target, buffer, work, 0, sums);
+    requires(const Target& target, RowBuffer& buffer, const Work& work, float (&sums)[Tile::PASSES][Tile::SUMS]) {
+        store_passes<Tile::COLUMN_PASSES>(target, buffer, work, 0, sums);
     };
 
 // D = sums + C. C is f32 or bf16, as the launch chooses.

@@ -1,5 +1,5 @@
-// quantize.<format>.both.m_grouped_contiguous: groups of rows that lie back to back, along K and along M from one read of x.
-// Made of:
+// quantize.<format>.both.m_grouped_contiguous and .m_grouped_padded: groups of rows along K and along M from one read of x. Along M
+// groups are back to back, or each is padded to a multiple of 128. Made of:
 //
 //   common/formats.cuh             which format the dtypes of elements and scales choose
 //   columns/grouped_both.cuh       the pipeline, and how rows of x come to shared memory
@@ -9,17 +9,23 @@
 //   scales/scale_layout.cuh        the layouts of scales
 //   groups/tile_groups.cuh         which group a tile belongs to
 //   groups/contiguous_columns.cuh  where results go, and stores that begin at any element
+//   groups/padded_columns.cuh      or where results go, and the bounds of padded groups
 
 #include "common/formats.cuh"
 #include "common/variant.cuh"
 #include "quantize/columns/grouped_both.cuh"
 #include "quantize/groups/contiguous_columns.cuh"
+#include "quantize/groups/padded_columns.cuh"
 #include "quantize/scales/scale_layout.cuh"
 
 using X = zoo::bf16;
 using Tile = zoo::Tile<X, Variant::ROWS, Variant::COLUMNS>;
 using Traits = zoo::FormatOf<Variant::q_rows, Variant::scales_rows>;
+#ifdef ZOO_WITH_PADDED
+using Groups = zoo::PaddedGroups<Traits, Tile>;
+#else
 using Groups = zoo::ContiguousGroups<X, Traits, Tile>;
+#endif
 using Scale = Groups::Scale;
 
 namespace zoo {
@@ -28,8 +34,15 @@ constexpr int DYNAMIC_SHARED_BYTES = GROUPED_BOTH_SHARED_BYTES<::X, ::Traits::Ty
 
 // Strides of x and q in bytes; strides of scales from row to row.
 extern "C" __global__ void __launch_bounds__(Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
-    const Groups ragged = {{scales_cols, scales_cols_stride, M, offsets, int(groups), 0}, nullptr, 0, rule};
+#ifdef ZOO_WITH_PADDED
+    const Groups groups_of_rows = {{scales_cols, scales_cols_stride, M, offsets, int(groups), 0}};
+#else
+    const Groups groups_of_rows = {{scales_cols, scales_cols_stride, M, offsets, int(groups), 0}, nullptr, 0, rule};
+#endif
     zoo::quantize_grouped_both<X, Traits, Tile>(zoo::layout_of<Scale>(plain), rule, {x, x_stride, index},
                                                 {q_rows, q_rows_stride, scales_rows, scales_rows_stride}, q_cols_map, q_cols,
-                                                q_cols_stride, K, ragged);
+                                                q_cols_stride, K, groups_of_rows);
+#ifdef ZOO_WITH_PADDED
+    if (blockIdx.x == 0 && threadIdx.x < 32) zoo::store_padded_bounds(offsets, groups, padded_starts, padded_ends);
+#endif
 }
