@@ -103,12 +103,13 @@ def test_a_state_of_other_settings_is_refused_by_both_names(frozen):
     """Shapes are equal, of weights that train and of packed ones."""
     pairs = [{"gates": one} for one in ("halves", "interleaved")], [{"activation": one} for one in ("silu", "gpt_oss")]
     limits = [{"activation": "gpt_oss", "limit": one} for one in (None, 7.0)]
-    for here, there in (*pairs, limits):
+    ranks = [{"total": 4, "first": one} for one in (2, 0)]  # where one rank saves a file for all
+    for here, there in (*pairs, limits, ranks):
         format, name = "fp8_mxfp4" if frozen else "fp8b128", [*here][-1]
-        state, file = torch.nn.Sequential(Experts(2, 128, 128, format=format, **there)).state_dict(), io.BytesIO()
+        state, file = torch.nn.Sequential(Experts(2, 64, 64, format=format, **there)).state_dict(), io.BytesIO()
         torch.save(state, file)
         file.seek(0)
-        layer = torch.nn.Sequential(Experts(2, 128, 128, format=format, **here))
+        layer = torch.nn.Sequential(Experts(2, 64, 64, format=format, **here))
         sentence = f"0: the layer has {name}={here[name]!r}, and the state is of a layer with {name}={there[name]!r}; build the layer so"
         for one in (state, torch.load(file, weights_only=True)):
             with pytest.raises(ArgumentError, match=re.escape(sentence)):

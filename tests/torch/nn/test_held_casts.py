@@ -123,7 +123,7 @@ def test_a_step_that_graphs_replay_casts_into_held_memory(monkeypatch):
 
     def captured_step():
         with monkeypatch.context() as capturing:
-            capturing.setattr(keeping, "_capturing", lambda: True)
+            capturing.setattr(keeping, "capturing", lambda: True)
             layer(x).sum().backward()
             torch.optim.SGD(layer.parameters(), lr=0.1).step()
 

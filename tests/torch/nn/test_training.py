@@ -107,7 +107,7 @@ def test_a_step_that_graphs_replay_leaves_no_old_cast(monkeypatch):
     layer, x = Linear(32, 16), normal(4, 32)
     layer(x).sum().backward()
     with monkeypatch.context() as capturing:
-        capturing.setattr(keeping, "_capturing", lambda: True)
+        capturing.setattr(keeping, "capturing", lambda: True)
         torch.optim.SGD(layer.parameters(), lr=0.1).step()
     layer(x)
     layer.weight.data += 1  # as a replay writes: it changes no version and calls no hook

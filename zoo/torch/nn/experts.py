@@ -181,7 +181,7 @@ class Experts(torch.nn.Module):
 
     def settings(self) -> dict[str, Any]:
         """What the numbers of a state mean, where shapes do not tell."""
-        return {"gates": self.gates, "activation": self.activation, "limit": self.limit}
+        return {"gates": self.gates, "activation": self.activation, "limit": self.limit, "first": self.first}
 
     def check_settings(self, who: str, found: Mapping[str, Any]) -> None:
         """Refuses a state of other settings. What the way through a file has lost is not compared."""

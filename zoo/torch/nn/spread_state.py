@@ -25,7 +25,7 @@ class SpreadState:
 
         names = ("model", "optimisers")
         state = self._mapped(dict(zip(names, get_state_dict(self.model, self.optimisers), strict=True)), _spread)
-        return {**state, "settings": {_matrix(name): layer.settings() for name, layer in self._experts().items()}}
+        return {**state, "settings": {_matrix(name): _of_all_ranks(layer) for name, layer in self._experts().items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         from torch.distributed.checkpoint.state_dict import set_state_dict
@@ -73,6 +73,10 @@ class SpreadState:
 def _matrix(name: str) -> str:
     """experts.down.weight -> experts.down"""
     return name.rpartition(".")[0]
+
+
+def _of_all_ranks(layer: Experts) -> dict[str, Any]:
+    return {name: one for name, one in layer.settings().items() if name != "first"}
 
 
 def _spread(one: torch.Tensor, ranks: Ranks) -> torch.Tensor:
