@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 from tests.contract.entries import entry
-from zoo.benchmark.arguments import Described, describe_arguments, named_sizes, size_symbols, symbols_of_arguments
+from zoo.benchmark.arguments import Described, describe_arguments, elements_in, named_sizes, size_symbols, symbols_of_arguments
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.benchmark.product import product_of
 from zoo.benchmark.record import line_of, timings
@@ -85,7 +85,8 @@ def test_every_recorded_line_keeps_its_key():
                 sizes = {name: int(words.pop(name)) for name in symbols_of_arguments(kernel) if name in words}
                 if set(sizes) != set(symbols_of_arguments(kernel)) or any(name in line for name in other_names):
                     continue  # recorded under names that the table had before
-                given = {name: size for name, size in sizes.items() if name not in ("KB", "CODES")}
+                of_bytes = [sizes[one] * elements_in(kernel, one) for one in ("KB", "CODES") if one in sizes]
+                given = sizes | ({"K": of_bytes[0]} if of_bytes else {})
                 found = line_of(kernel, variant, {**{name: given[name] for name in size_symbols(kernel)}, **words})
                 assert sorted(found.removeprefix(f"kernel={kernel.name} ").split()) == sorted(line.split())
                 seen += 1
