@@ -123,7 +123,7 @@ def test_an_allocation_that_nobody_makes_room_for_is_a_deadlock():
 
 
 # ---- scales ----------------------------------------------------------------------------------------------------------
-def scaled_case(n, sf_a=200, sf_b=300, columns=512):
+def scaled_case(n, sf_a=200, sf_b=300, columns=512, edits=()):
     """(module, the arguments of matrix.kinds) of one mxf8f6f4 product whose scales begin at these columns."""
     body = tcgen05.mma_body("mxf8f6f4.block_scale.block32", scales=", [w], [n]").replace(
         "    setp.ne.u32 p,", f"    add.u32 w, column, {sf_a};\n    add.u32 n, column, {sf_b};\n    setp.ne.u32 p,"
@@ -131,7 +131,7 @@ def scaled_case(n, sf_a=200, sf_b=300, columns=512):
     image = np.zeros(128 * 128 + 256 * 128, np.uint8)
     case = {"image": image.tobytes(), "a": tcgen05.swizzled(0, 0, 1024), "b": tcgen05.swizzled(16384, 0, 1024)}
     sizes = (("[base+16], 512;", f"[base+16], {columns};"), ("b32 column, 512;", f"b32 column, {columns};"))
-    module = matrix.edited(body, *sizes) if columns != 512 else matrix.edited(body)
+    module = matrix.edited(body, *(sizes if columns != 512 else ()), *edits)
     return module, case | {"idesc": n >> 3 << 17 | 1 << 23 | 1 << 27}
 
 
@@ -146,6 +146,17 @@ def test_the_scales_of_192_columns_take_as_many_columns_as_those_of_256():
     for n, sf_b, expected in ((192, 504, set()), (192, 508, {"tensor-memory-misuse"}), (128, 508, set())):
         module, case = scaled_case(n, 300, sf_b)
         assert matrix.kinds(module, **case) == expected, (n, sf_b)
+
+
+def test_a_copy_over_scales_that_products_before_it_read():
+    """The manual does not order the two. GPUs run them in order where one thread issues both, and CUTLASS relies on that."""
+    commit = matrix.COMMIT_LINE
+    for thread, severity in (("q", "warning"), ("other", "error")):
+        copy = f"    @{thread} tcgen05.cp.cta_group::1.32x128b.warpx4 [w], da;\n"
+        first = "    .reg .pred other;\n    setp.eq.u32 other, tid, 5;\n"
+        module, case = scaled_case(48, edits=((commit, first + copy + commit),))
+        found = [finding.severity for finding in matrix.findings(module, **case) if finding.kind == "missing-wait"]
+        assert found == [severity], thread
 
 
 def test_block_scaled_products_have_no_64_rows():
