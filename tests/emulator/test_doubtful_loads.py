@@ -1,4 +1,4 @@
-"""A load of shared memory that nobody wrote, or whose writer nothing orders, is an error once its value is used."""
+"""A load of shared memory that nobody wrote, or that a write races with, is an error once its value is used."""
 
 import numpy as np
 import pytest
@@ -99,3 +99,66 @@ def test_a_copy_that_is_not_waited_for_may_be_loaded_and_left():
             if finding.text.startswith("ld.shared")
         ]
         assert [(finding.kind, finding.severity) for finding in found] == [("pending-destination", severity)]
+
+
+# ---- loads of bytes that another warp overwrites, and nothing orders the two
+SLOTS = """
+    mov.u32 %r1, tile; shl.b32 %r2, %r0, 2; add.u32 %r2, %r1, %r2; st.shared.u32 [%r2], %r0;
+    xor.b32 %r3, %r0, 32; shl.b32 %r3, %r3, 2; add.u32 %r3, %r1, %r3;
+    bar.sync 0;
+"""
+OTHERS = "ld.shared.u32 %r4, [%r3];\n"
+OVERWRITE = "st.shared.u32 [%r2], 0;\n"
+AFTERWARDS = OVERWRITE + "bar.sync 0;\n"
+
+
+def overwritten(body, **options):
+    """The severities of races of a write with an earlier read."""
+    found = run(SLOTS + body, block=64, **options).findings
+    return [
+        finding.severity for finding in found if finding.kind == "race" and " read" in finding.message and "reads" not in finding.message
+    ]
+
+
+LEFT = {
+    "nothing follows": OTHERS + AFTERWARDS,
+    "it is replaced": OTHERS + AFTERWARDS + "mov.u32 %r4, 1;" + STORE.format("%r4"),
+    "it is replaced before": OTHERS + "mov.u32 %r4, 1;" + STORE.format("%r4") + AFTERWARDS,
+    "it is computed with": OTHERS + "add.u32 %r5, %r4, 1;" + AFTERWARDS,
+    "it is loaded ahead of a round that never comes": "mov.u32 %r4, 0; mov.u32 %r6, 0;\nLOOP: "
+    + STORE.format("%r4") + "bar.sync 0;" + OTHERS + "add.u32 %r6, %r6, 1; setp.lt.u32 %p1, %r6, 3; @%p1 bra LOOP;\n" + AFTERWARDS,
+}  # fmt: skip
+TAKEN = {
+    "stored before": OTHERS + STORE.format("%r4") + AFTERWARDS,
+    "stored afterwards": OTHERS + AFTERWARDS + STORE.format("%r4"),
+    "stored in a sum of before": OTHERS + "add.u32 %r5, %r4, 1; mov.u32 %r4, 0;" + AFTERWARDS + STORE.format("%r5"),
+    "an address before": OTHERS + "and.b32 %r5, %r4, 60; add.u32 %r5, %r1, %r5; ld.shared.u32 %r6, [%r5+512];" + AFTERWARDS,
+    "branched on before": OTHERS + "setp.eq.u32 %p1, %r4, 99; @%p1 bra NEXT; NEXT:\n" + AFTERWARDS,
+    "replaced in some lanes": OTHERS + "setp.lt.u32 %p1, %r0, 40; @%p1 bra PART; mov.u32 %r4, 0;\nPART: " + AFTERWARDS + STORE.format("%r4"),
+    "replaced under a guard": OTHERS + "setp.eq.u32 %p1, %r0, 99; @%p1 mov.u32 %r4, 0;" + AFTERWARDS + STORE.format("%r4"),
+    "an earlier load of the loop": LEFT["it is loaded ahead of a round that never comes"].replace("bar.sync 0;ld", "ld"),
+    "loaded twice": OTHERS + STORE.format("%r4") + OTHERS + AFTERWARDS,
+    "loaded so long ago that nobody knows": OTHERS + "mov.u32 %r6, 0;\nLOOP: add.u32 %r6, %r6, 1; setp.lt.u32 %p1, %r6, 300; @%p1 bra LOOP;\n" + AFTERWARDS,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_overwriting_what_a_warp_loaded_and_leaves_is_a_warning(name):
+    assert overwritten(LEFT[name]) == ["warning"]
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_overwriting_what_a_warp_loaded_and_uses_is_an_error(name):
+    assert "error" in overwritten(TAKEN[name])
+
+
+def test_a_copy_over_what_a_warp_loaded():
+    copy = """
+        setp.eq.u32 %p1, %r0, 0; add.u32 %r7, %r1, 512;
+        @%p1 mbarrier.init.shared.b64 [%r7], 1;
+        @%p1 fence.proxy.async;
+        @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd0], 16, [%r7];
+        bar.sync 0;
+    """
+    for use, severity in (("", "warning"), (STORE.format("%r4"), "error")):
+        assert overwritten(OTHERS + copy + use) == [severity]

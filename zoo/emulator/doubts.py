@@ -46,10 +46,15 @@ def _use(doubtful, lanes, numbers):
             del doubtful[number]
 
 
+def used_by(ins, passed):
+    """The registers whose values leave registers by this instruction, or decide something."""
+    return (ins.reads | ins.writes if ins.mnemonic == "wgmma" else ins.reads) - passed  # wgmma adds to what it writes
+
+
 def followed(ins, run):
     """`run`, which passes doubtful values on or uses them."""
     passed = definedness.passed_by(ins.program, ins)
-    used = sorted(ins.reads - passed)
+    used = sorted(used_by(ins, passed))
     moves, deciding = moves_of(ins, passed)
     overwritten = sorted(ins.writes.difference(destination for destination, _ in moves))
 

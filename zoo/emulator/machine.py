@@ -14,6 +14,7 @@ import numpy as np
 from zoo.contract import limits
 
 from . import clocks as vector_clocks
+from . import past_loads
 from .asynchronous import Engine
 from .barriers import ClusterBarrier, MBarriers, NamedBarrier
 from .errors import EmulatorError, LaunchError
@@ -165,6 +166,7 @@ class Warp:
         self.pending_registers, self.locked_registers = {}, {}
         self.products = []  # that wait, see products.py
         self.doubtful_registers = {}  # see doubts.py: register -> (lanes, findings)
+        self.way = past_loads.way()
         self.undefined_registers = {}  # loaded from tensor memory that nobody wrote: register -> (lanes, instruction)
         self.loose = []  # writes to shared memory that other lanes of the warp may not know of, see lane_order.py
         self.released = 0  # its tick at its last release
@@ -243,7 +245,7 @@ class Warp:
             raise EmulatorError(f"PTX line {ins.line} `{ins.text}`: {what}") from error
 
     def _run(self, budget):
-        groups, parked, code, counts = self.groups, self.parked, self.machine.code, self.machine.counts
+        groups, parked, code, counts, way = self.groups, self.parked, self.machine.code, self.machine.counts, self.way
         executed = 0
         self.turn += 1
         while executed < budget and groups:
@@ -255,6 +257,7 @@ class Warp:
             for other in groups:
                 if pc < other < stop:
                     stop = other
+            start = pc
             while True:
                 self.pc = pc
                 outcome = code[pc](self, lanes)
@@ -263,6 +266,8 @@ class Warp:
                     counts[pc] += 1
                     pc += 1
                     if pc == stop:
+                        way.append((start, pc, lanes))
+                        start = pc
                         lanes |= groups.pop(pc)
                         parked.pop(pc, None)
                         stop = NEVER
@@ -271,9 +276,10 @@ class Warp:
                                 stop = other
                     continue
                 kind = outcome.__class__
+                way.append((start, pc if kind is Blocked else pc + 1, lanes))
                 if kind is int:
                     counts[pc] += 1
-                    pc = outcome
+                    start = pc = outcome
                     if groups:
                         if pc in groups:
                             lanes |= groups.pop(pc)

@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right, insort
 
 import numpy as np
 
-from . import doubts, lane_order
+from . import doubts, lane_order, past_loads
 from .clocks import DEPENDENCY
 from .errors import EmulatorError
 from .lanes import FULL, bits_of, mask_of
@@ -209,6 +209,7 @@ class SharedMemory:
             else:
                 row.reshape(-1, size // 4)[words] = now
             self.reader_views[size][words] = ins.pc << WARP_BITS | warp.number
+            warp.way.append((self, ins, lanes, offsets, size, now))
 
     def before_write(self, ins, warp, lanes, offsets, size, ordered=True):
         """Racing writes, writes to pending destinations and locked sources; then marks the bytes written."""
@@ -327,12 +328,15 @@ class SharedMemory:
                 )
         self.read_clocks[warp.number, words] = clocks[0][warp.number]
         self.readers[words] = ins.pc << WARP_BITS | warp.number
+        warp.way.append((self, ins, lanes, flat, 1, clocks[0][warp.number]))
         return True
 
     def mark_read(self, ins, warp, granules):
         """The warp has read these 16-byte granules up to now."""
         self.readers.reshape(-1, 4)[granules] = ins.pc << WARP_BITS | warp.number
-        self.read_clocks.reshape(len(self.read_clocks), -1, 4)[warp.number, granules] = warp.clocks[0, warp.number]
+        now = warp.clocks[0, warp.number]
+        self.read_clocks.reshape(len(self.read_clocks), -1, 4)[warp.number, granules] = now
+        warp.way.append((self, ins, 0, None, 0, now))
 
     def check_async_write(self, ins, warp, lanes, offsets, clocks=None):
         """At issue of an asynchronous write: bounds, pending operations, and earlier accesses that nothing orders before it."""
@@ -355,12 +359,9 @@ class SharedMemory:
             self._report_race_at(ins, warp, lanes, words, racing, epochs, "is overwritten by the asynchronous operation")
         late = self.read_clocks[:, words] > seen[: len(self.read_clocks), None]
         if late.any():
-            reader, where = (int(value[0]) for value in np.nonzero(late))
-            offset = int(self._word_numbers(words)[where]) * 4
-            ins.report(
-                warp, lanes, "race", f"shared offset {offset:#x} is overwritten by the asynchronous operation, and nothing orders the read by "
-                f"{self.machine.name_of_warp(self.cta, reader)} before it", offset, other=self._read_by(offset, reader),
-            )  # fmt: skip
+            readers, where = np.nonzero(late)
+            message = "shared offset {:#x} is overwritten by the asynchronous operation, and nothing orders the read by {} before it"
+            self._report_overwrite(ins, warp, lanes, readers, self._word_numbers(words)[where], seen, message)
         if self.barriers and self.barrier_words[low >> 3 : (high + 7) >> 3].any():
             self._report_bytes(ins, warp, lanes, low, "mbarrier-misuse", "a live mbarrier lies inside the destination")
         return True
@@ -401,8 +402,10 @@ class SharedMemory:
         clocks = warp.clocks[0]
         if ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).any():
             self._report_race(ins, warp, lanes, offsets, 4, "reads", epochs)
-        self.read_clocks[warp.number, offsets >> 2] = clocks[warp.number]
+        now = clocks[warp.number]
+        self.read_clocks[warp.number, offsets >> 2] = now
         self.readers[offsets >> 2] = ins.pc << WARP_BITS | warp.number
+        warp.way.append((self, ins, lanes, offsets, 4, now))
 
     def check_write(self, ins, warp, lanes, offsets):
         """A generic-proxy write of arbitrary byte offsets (stmatrix); marks them written."""
@@ -524,19 +527,24 @@ class SharedMemory:
         )
 
     def _report_read_race(self, ins, warp, lanes, offsets, readers, limit):
-        late = readers > limit
-        if late.ndim > 2:
-            late = late.any(axis=2)
-        reader, where = (int(value[0]) for value in np.nonzero(late))
-        offset = int(offsets[where])
-        ins.report(
-            warp,
-            lanes,
-            "race",
-            f"it writes shared offset {offset:#x}, which {self.machine.name_of_warp(self.cta, reader)} read, and nothing orders the two",
-            offset,
-            other=self._read_by(offset, reader),
-        )
+        late = np.nonzero(readers > limit)
+        words = (offsets >> 2)[late[1]] + (late[2] if len(late) > 2 else 0)
+        message = "it writes shared offset {:#x}, which {} read, and nothing orders the two"
+        self._report_overwrite(ins, warp, lanes, late[0], words, warp.clocks[0], message)
+
+    def _report_overwrite(self, ins, warp, lanes, readers, words, seen, message):
+        """A write of words that these warps have read, each its own; `seen`: the latest ticks that the writer knows of."""
+        reads = [(self._warp(number), words[readers == number], seen[number]) for number in sorted_unique(readers).tolist()]
+        severity, (reader, words, _), holders = past_loads.judged(self, reads)
+        offset = int(words[0]) * 4
+        message = message.format(offset, self.machine.name_of_warp(self.cta, reader.number))
+        found = ins.report(warp, lanes, "race", message, offset, severity, self._read_by(offset, reader.number))
+        past_loads.follow(self.machine, found, holders)
+
+    def _warp(self, number):
+        """The warp of a column of clock arrays."""
+        rank, index = divmod(number, self.cta.warp_count)
+        return self.cta.cluster.ctas[rank].warps[index]
 
 
 _ALL_VALID = {size: b"\1" * (size * 1024) for size in _SIZES}
