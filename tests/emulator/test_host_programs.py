@@ -190,7 +190,7 @@ wait:
 
 
 def test_a_kernel_that_traps_leaves_a_device_that_only_fails():
-    requests = Requests(Seen(), None, 1, 0)
+    requests = Requests(Seen(), None, 1, 0, 1)
     assert asked(requests, "allocate", 64, 512)[0] == SUCCESS
     assert launched(requests, b"k", kernel("trap;", parameters=0))[0] == LAUNCH_FAILURE
     assert asked(requests, "allocate", 64, 512)[0] == LAUNCH_FAILURE
@@ -198,7 +198,7 @@ def test_a_kernel_that_traps_leaves_a_device_that_only_fails():
 
 def test_every_schedule_of_a_launch_begins_with_the_same_memory():
     add = "ld.global.u32 %r1, [%rd0];\n add.u32 %r1, %r1, 1;\n st.global.u32 [%rd0], %r1;"
-    requests = Requests(Seen(), None, 3, 0)
+    requests = Requests(Seen(), None, 3, 0, 1)
     _, (address, *_), _ = asked(requests, "allocate", 4, 512)
     asked(requests, "write", address, data=b"\x05\0\0\0")
     assert launched(requests, b"k", kernel(add, parameters=1), struct.pack("<Q", address))[0] == SUCCESS
@@ -206,7 +206,7 @@ def test_every_schedule_of_a_launch_begins_with_the_same_memory():
 
 
 def test_ptx_for_another_gpu_is_refused_by_both_names():
-    requests = Requests(Seen(), "sm_100a", 1, 0)
+    requests = Requests(Seen(), "sm_100a", 1, 0, 1)
     _, (module, *_), _ = asked(requests, "module", data=kernel("", parameters=0).encode())
     with pytest.raises(Refusal, match="PTX for sm_90a only, for a GPU of sm_100a: compile with nvcc -arch=sm_100a"):
         asked(requests, "function", module, data=b"k")
@@ -214,7 +214,7 @@ def test_ptx_for_another_gpu_is_refused_by_both_names():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_map_of_pixels_has_its_mode_and_corners(mode):
-    requests = Requests(Seen(), "sm_100a", 1, 0)
+    requests = Requests(Seen(), "sm_100a", 1, 0, 1)
     _, (address, *_), _ = asked(requests, "allocate", 4096, 512)
     corners = [(-1, 1), (-2, 2)] if mode == "im2col" else [(-1, 1)]
     numbers = np.zeros((5, 5), np.int64)
@@ -229,7 +229,7 @@ def test_a_map_of_pixels_has_its_mode_and_corners(mode):
 
 def test_a_copy_past_an_allocation_is_an_error_and_a_note():
     seen = Seen()
-    requests = Requests(seen, None, 1, 0)
+    requests = Requests(seen, None, 1, 0, 1)
     _, (address, *_), _ = asked(requests, "allocate", 64, 512)
     assert asked(requests, "write", address + 60, data=b"12345678")[0] == INVALID_VALUE
     assert asked(requests, "read", address, 65)[0] == INVALID_VALUE

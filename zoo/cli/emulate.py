@@ -73,7 +73,7 @@ class _Command(click.Command):
 @click.option("--args", "spec", type=_FILE, metavar="SPEC.toml|.npz", help="The arguments.")
 @click.option("--schedules", type=click.IntRange(1, 10_000), default=2, show_default=True, help="Orders of asynchronous work to try.")
 @click.option("--seed", type=click.IntRange(0, 2**32), default=0, show_default=True, help="Of the orders that are drawn at random.")
-@click.option("--jobs", type=click.IntRange(1), help="Orders that are tried at a time.  [default: 1]")
+@click.option("--jobs", type=click.IntRange(1), help="Processes: for orders, then for CTAs that do not talk.  [default: 1]")
 @click.option("--arch", help="The GPU.  [default: the file's target; sm_90a]")
 @click.option("--strict", is_flag=True, help="Fail on warnings and notes, too.")
 @click.option("--save", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write each array to DIR/NAME.npy.")
@@ -218,6 +218,8 @@ def _shown(ran: _Ran, source: object, strict: bool, save: Path | None, json_file
     executed = sum(report.warp_instructions for _, report in result.reports)
     schedules = count(len({schedule for schedule, _ in result.reports}), "schedule")
     click.echo(fact("emulated", f"{printable(ran.what)}, {schedules}, {count(executed, 'warp instruction')}"))
+    for sentence in dict.fromkeys(report.together for _, report in result.reports if report.together):
+        click.echo(fact("together", f"one process for each order: {printable(sentence)}"))
     for argument in (leaf for one in ran.arguments for leaf in one.leaves()):
         if argument.show:
             click.echo(f"{argument.name} =\n{result.arrays[argument.name]}")

@@ -14,7 +14,7 @@ import zoo
 
 
 def emulate_program(
-    program: Path, arguments: tuple[str, ...], *, arch: str | None, schedules: int, seed: int, strict: bool, json_file: Path | None,
+    program: Path, arguments: tuple[str, ...], *, arch: str | None, schedules: int, seed: int, jobs: int | None, strict: bool, json_file: Path | None,
     sarif: Path | None, **of_kernels: Any,
 ) -> bool:  # fmt: skip
     """Whether it failed. `of_kernels`: options that a program decides by itself."""
@@ -28,7 +28,7 @@ def emulate_program(
     decided = [name for name, value in of_kernels.items() if value]
     if decided:
         raise LaunchError(f"--{decided[0].replace('spec', 'args')} is for a file of PTX, and {program.name} is a program")
-    result = start(program, arguments, arch=arch_of(arch) if arch else None, count=schedules, seed=seed)
+    result = start(program, arguments, arch=arch_of(arch) if arch else None, count=schedules, seed=seed, jobs=jobs or 1)
     for cause in result.causes:
         show_cause(cause, [("kernel", name) for name in dict.fromkeys(_readable(finding.kernel) for finding in cause.findings)])
     launches = [one for _, one in result.reports]

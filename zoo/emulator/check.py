@@ -87,12 +87,13 @@ def under_schedules(
     jobs: int = 1,
 ) -> Result:
     """Calls `launched` once under each of `count` schedules, `jobs` of them at a time, each with a device of its own. It places the arguments,
-    notes the addresses of their arrays, and returns the reports of its launches. `watch` is called where there is one job."""
+    notes the addresses of their arrays, and returns the reports of its launches. Where there are fewer schedules than jobs, the clusters of a
+    launch share the others. `watch` is called where there is one job."""
     leaves = [leaf for argument in arguments for leaf in argument.leaves()]
 
     def once(policy, number):
         name = policy if policy == "last" else f"{policy}, seed {number}"
-        device, addresses = Device(arch, policy, number), {}
+        device, addresses = Device(arch, policy, number, jobs=max(1, jobs // count)), {}
         if watch is not None and jobs == 1:
             device.watch = lambda done, all, executed, name=name: watch(name, done, all, executed)
         reports = launched(device, addresses)

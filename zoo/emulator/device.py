@@ -21,6 +21,7 @@ from zoo.contract.own_array import OwnArray
 from zoo.contract.tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
 from zoo.contract.whole_numbers import shown, whole, whole_tuple
 
+from . import split
 from .array import EmulatedArray
 from .asynchronous import POLICIES
 from .decode import Program
@@ -94,6 +95,7 @@ class Report:
                 self.instructions[ins.opcode] += count
                 self.lines[ins.line] = self.lines.get(ins.line, 0) + count
         self.printed = list(machine.log)
+        self.together: str | None = None  # why several jobs did not share the launch
 
     @property
     def ok(self) -> bool:
@@ -133,7 +135,8 @@ class Device:
     arch: "hopper" or "blackwell", a chip such as "h200", or an arch such as "sm_90a".
     scheduling: "issue" executes asynchronous operations at once, "last" as late as is legal, "random" in between, and clusters
     and warps in an order of its own, by `seed`. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation; left out, it is "hw"
-    where a GPU has confirmed that rule (ARITHMETIC_CONFIRMED), else "exact". strict: a report with warnings or notes is not ok.
+    where a GPU has confirmed that rule (ARITHMETIC_CONFIRMED), else "exact". strict: a report with warnings or notes is not ok. jobs: processes
+    that share the clusters of a launch whose CTAs do not talk to each other.
     """
 
     _machine = Machine  # runs a launch
@@ -149,6 +152,7 @@ class Device:
         multiprocessors: int | None = None,
         instruction_limit: int = 50_000_000,
         strict: bool = False,
+        jobs: int = 1,
     ):
         _refuse_unknown("scheduling", scheduling, POLICIES)
         _refuse_unknown("arithmetic", "exact" if arithmetic is None else arithmetic, ("exact", "hw"))
@@ -167,6 +171,8 @@ class Device:
         self.instruction_limit = whole(instruction_limit, "Device: instruction_limit")
         self.watch: Callable[[int, int, int], None] | None = None  # called now and then: clusters that ended, all, warp instructions so far
         self.strict = strict
+        self.jobs = whole(jobs, "Device: jobs", 1)
+        self.share = (0, 1)  # of the clusters: this one of so many
         self._lock = threading.RLock()
         self.memory = GlobalMemory()
         self.dropped = deque[int]()  # addresses of arrays that are gone, to be freed; any thread may add one at any time
@@ -374,18 +380,22 @@ class Device:
         if cooperative and math.prod(grid) > 32 * self.multiprocessors:
             raise LaunchError(f"{self.multiprocessors} multiprocessors do not hold {shown(math.prod(grid))} CTAs of a cooperative launch")
         workspace = self.alloc(np.zeros(_GRID_WORKSPACE, np.uint8)) if cooperative else 0
-        try:
+
+        def alone():
             machine = self._machine(
                 self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches, workspace, programmatic, constant
             )
             with np.errstate(all="ignore"):
                 machine.run(self.instruction_limit)
+            report = Report(machine, self.strict)
+            machine.dismantle()
+            return report
+
+        try:
+            return split.launched(self, program, math.prod(grid) // math.prod(cluster or (1,)), cooperative, alone)
         finally:
             if workspace:
                 self.free(workspace)
-        report = Report(machine, self.strict)
-        machine.dismantle()
-        return report
 
     def variable_address(self, module, variable):
         """Where a module's .global or .const variable lives; it is placed and initialised at first use."""

@@ -21,7 +21,7 @@ KINDS = {
     "source-overwritten": "a source of an asynchronous operation changed before the operation completed",
     "pending-destination": "the destination of a pending asynchronous operation was touched",
     "scope": "a release or an acquire whose scope leaves out the CTA on the other side",
-    "race": "two threads access the same shared memory, one writes, and nothing orders them",
+    "race": "two threads access the same memory, one writes, and nothing orders them",
     "barrier-misuse": "a named or cluster barrier used against its rules",
     "mbarrier-misuse": "an mbarrier used against its rules",
     "mbarrier-phase": "an arrive although nobody observed the phase before, or a wait (by state) for a phase too old",

@@ -64,12 +64,15 @@ def format_printf(text, raw, device):
 
 class WaitingClusters:
     """The clusters that have not begun, each by the coordinates of its first CTA: x fastest or, with a seed, in an order that follows
-    from it, as no hardware promises one. They are counted and not listed: a grid may have more than memory holds."""
+    from it, as no hardware promises one. They are counted and not listed: a grid may have more than memory holds.
 
-    def __init__(self, grid, shape, seed=None):
+    share: (number, shares) of the clusters that are meant, each `shares`th of that order."""
+
+    def __init__(self, grid, shape, seed=None, share=(0, 1)):
         self._counts = [-(-extent // of_cluster) for extent, of_cluster in zip(grid, shape)]
         self._shape = shape
-        self.begun, self.all = 0, math.prod(self._counts)
+        self.all = math.prod(self._counts)
+        self.begun, self._shares = share
         self._first, self._step = 0, 1
         if seed is not None and self.all > 1:
             rng = Random(seed)
@@ -84,7 +87,7 @@ class WaitingClusters:
         columns, rows, _ = self._counts
         rest, x = divmod((self._first + self.begun * self._step) % self.all, columns)
         z, y = divmod(rest, rows)
-        self.begun += 1
+        self.begun += self._shares
         return x * self._shape[0], y * self._shape[1], z * self._shape[2]
 
 
@@ -456,7 +459,7 @@ class Machine:
                 self.open_slots.append((slot, "symbol", (recipe[1], recipe[2]), recipe[3]))
         self._free_local = []
         order = device.seed if device.scheduling == "random" else None
-        self.waiting_clusters = WaitingClusters(grid, self.cluster_shape, order)
+        self.waiting_clusters = WaitingClusters(grid, self.cluster_shape, order, device.share)
         self.clusters = []
         self.completed = False
         self.log = []  # lines that printf printed

@@ -32,7 +32,7 @@ WARP_MASK = np.uint32((1 << WARP_BITS) - 1)
 _WARP_SHIFT = np.uint32(WARP_BITS)
 _NEVER = (1 << 32 - WARP_BITS) - 1  # a tick that no clock reaches
 
-ALLOCATED, WRITTEN = 1, 2
+ALLOCATED, WRITTEN, READ = 1, 2, 4
 _SIZES = (1, 2, 4, 8, 16, 32)
 
 
@@ -82,6 +82,7 @@ class GlobalMemory:
         self.starts, self.sizes = [], {}  # the allocations: starts in order, start -> size
         self.holes = [(0, FIRST_BYTES)]  # (start, end) of gaps with room for an allocation, in order
         self.size = 0
+        self.marks = None  # of split.py: views of what is READ and WRITTEN
         self._resize(FIRST_BYTES)
 
     def _resize(self, size):
@@ -94,6 +95,10 @@ class GlobalMemory:
         self.data, self.state = data, state
         self.size = size
         self.views, self.states = _views(data), _views(state)
+
+    def note(self, marks):
+        """From now on accesses of kernels are marked in an array with a byte for each byte, or not any more."""
+        self.marks = None if marks is None else _views(marks)
 
     def allocate(self, size, align=512):
         for low, high in self.holes:
@@ -550,6 +555,7 @@ class SharedMemory:
 _ALL_VALID = {size: b"\1" * (size * 1024) for size in _SIZES}
 WORD_VALID = {size: _ones(size, 1) for size in (1, 2, 4, 8)}
 STATE_READABLE = {size: _ones(min(size, 8), ALLOCATED | WRITTEN) for size in _SIZES}
+_READ_MARKS, _WRITTEN_MARKS = ({size: _ones(min(size, 8), mark) for size in _SIZES} for mark in (READ, WRITTEN))
 STATE_ALLOCATED = {size: _ones(min(size, 8), ALLOCATED) for size in _SIZES}
 
 
@@ -654,6 +660,8 @@ def read_constant(ins, warp, lanes, addresses, size):
         ins.report(
             warp, _lane_bits(lanes, ~written), "uninitialised-global", f"it reads global memory at {address:#x} that nobody wrote", address
         )
+    if memory.marks is not None:
+        memory.marks[size][rows] |= _READ_MARKS[size]
     warp.machine.traffic["global read"] += size * len(addresses)
     return memory.views[size].take(rows, axis=0)
 
@@ -684,6 +692,8 @@ def write_global(ins, warp, lanes, addresses, size, values):
         return _partly(ins, warp, lanes, addresses, size, allocated, write_global, values)
     memory.views[size][rows] = values
     memory.states[size][rows] = STATE_READABLE[size]
+    if memory.marks is not None:
+        memory.marks[size][rows] |= _WRITTEN_MARKS[size]
     warp.machine.traffic["global written"] += size * len(addresses)
     return None
 

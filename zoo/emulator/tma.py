@@ -5,7 +5,7 @@ import numpy as np
 from zoo.contract.tensor_map import DTYPES
 
 from .errors import EmulatorError
-from .memory import ALLOCATED, GLOBAL_BASE, WRITTEN
+from .memory import ALLOCATED, GLOBAL_BASE, READ, WRITTEN
 
 # name -> function on absolute shared byte offsets
 _SWIZZLES = {
@@ -128,6 +128,8 @@ class Box:
             elif not (state & WRITTEN).all():
                 problem = ("uninitialised-global", f"the box holds global bytes that nobody wrote (from {address:#x})", address)
             image[index] = self._window(memory, memory.data, address, shape, strides)
+            if memory.marks is not None:
+                self._window(memory, memory.marks[1], address, shape, strides)[...] |= READ
         return image.reshape(-1, self.inner), problem
 
     def store(self, memory, image, function=None):
@@ -157,6 +159,8 @@ class Box:
                 part = function(np.ascontiguousarray(data), np.ascontiguousarray(part))
             data[...] = part
             state[...] = ALLOCATED | WRITTEN
+            if memory.marks is not None:
+                self._window(memory, memory.marks[1], address, shape, strides)[...] |= WRITTEN
         return problem
 
     def spread(self, rows):

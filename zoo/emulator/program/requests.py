@@ -87,8 +87,8 @@ class _Function:
 class Requests:
     """The requests of one process. Each method gives (error, numbers, bytes), or an error."""
 
-    def __init__(self, seen: Seen, arch: str | None, count: int, seed: int):
-        self._seen, self._arch = seen, arch
+    def __init__(self, seen: Seen, arch: str | None, count: int, seed: int, jobs: int):
+        self._seen, self._arch, self._jobs = seen, arch, jobs
         self._schedules = schedules(count, seed)
         self._device = None
         self._modules, self._functions = [], []
@@ -107,7 +107,7 @@ class Requests:
 
     def _gpu(self) -> Device:
         if self._device is None:
-            self._device = Device(self._arch or "sm_90a")
+            self._device = Device(self._arch or "sm_90a", jobs=self._jobs)
             self._seen.arch = self._device.arch
         return self._device
 
@@ -254,6 +254,8 @@ class Requests:
             name = policy if policy == "last" else f"{policy}, seed {seed}"
             launches = self._seen.launches.setdefault((name, function.module, function.entry), Launches(function.entry))
             launches.add(report)
+            if report.together:
+                self._seen.note(f"{function.entry} ran in one process: {report.together}")
             if not report.completed or any(finding.kind == "trap" for finding in report.findings):
                 self._failed = True
                 return LAUNCH_FAILURE

@@ -38,8 +38,10 @@ class ProgramResult(Result):
         return bool(self.status or super().failed(strict))
 
 
-def start(program: Path, arguments: Sequence[str], *, arch: str | None = None, count: int = 2, seed: int = 0) -> ProgramResult:
-    """Runs a program to its end."""
+def start(
+    program: Path, arguments: Sequence[str], *, arch: str | None = None, count: int = 2, seed: int = 0, jobs: int = 1
+) -> ProgramResult:
+    """Runs a program to its end. jobs: processes that share the clusters of a launch."""
     if arch is not None:
         Device(arch)  # refuses one that is not covered
     wanted = functions_of(program)
@@ -52,7 +54,7 @@ def start(program: Path, arguments: Sequence[str], *, arch: str | None = None, c
         except OSError as error:
             raise LaunchError(f"{address} cannot be a socket: {error}; set TMPDIR to a shorter path") from None
         listener.listen()
-        answering = _Answering(listener, lambda: Requests(seen, arch, count, seed), seen)
+        answering = _Answering(listener, lambda: Requests(seen, arch, count, seed, jobs), seen)
         preloaded = [*map(str, libraries), *filter(None, [os.environ.get("LD_PRELOAD")])]
         environment = {**os.environ, "LD_PRELOAD": ":".join(preloaded), "ZOO_EMULATOR_SOCKET": address}
         status = subprocess.run([program, *arguments], env=environment).returncode
