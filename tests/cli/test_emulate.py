@@ -41,6 +41,8 @@ RACE = """
     mad.lo.u32 %r3, %r0, 4, %r2;
     .loc 1 9 0
     ld.shared.u32 %r1, [%r3];
+    ld.param.u64 %a0, [x];
+    st.global.u32 [%a0], %r1;
     ret;
 }
 """
@@ -114,7 +116,7 @@ def test_a_missing_barrier_is_one_cause_with_both_places(emulate):
     found = json.loads(Path("r.json").read_text())
     races = found["causes"]
     assert [cause["kind"] for cause in races] == ["race"] and not found["ok"]
-    assert races[0]["also"] == ["note: uninitialised-shared at race.cu:9 (2 times)"]
+    assert races[0]["also"] == ["error: uninitialised-shared at race.cu:9 (2 times)"]
     assert races[0]["here"]["source"] == "race.cu:7" and races[0]["others"][0]["source"] == "race.cu:9"
     assert "race at race.cu:7" in result.output and "read     race.cu:9" in result.output and "Memory Consistency Model" in result.output
     log = json.loads(Path("r.sarif").read_text())["runs"][0]
@@ -123,6 +125,14 @@ def test_a_missing_barrier_is_one_cause_with_both_places(emulate):
     place = of_race["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "race.cu" and place["region"]["startLine"] == 7
     assert of_race["relatedLocations"][0]["physicalLocation"]["region"]["startLine"] == 9
+
+
+def test_jobs_divide_ctas_that_do_not_talk_and_say_which_do(emulate):
+    apart = emulate(HEAD + DOUBLE, "--block", "4", "--grid", "2", "--jobs", "4", spec=TABLES)
+    assert apart.exit_code == 1 and "CTAs read what others write in the allocation of 32 bytes of the argument x" in " ".join(apart.output.split())
+    atomic = DOUBLE.replace("st.global.f32 [%a1]", "red.global.add.f32 [%a1]")
+    together = emulate(HEAD + atomic, "--block", "4", "--grid", "2", "--jobs", "4", spec=TABLES)
+    assert together.exit_code == 0 and "CTAs may talk by `red.global.add.f32 [%a1], %f2` (PTX line 16)" in " ".join(together.output.split())
 
 
 def test_without_source_lines_sarif_shows_the_ptx(emulate):

@@ -46,7 +46,7 @@ def program(folder_of_the_run):
 
 
 def test_a_program_that_is_right_ends_well_and_without_findings(program, capfd):
-    result = start(program, ["right"])
+    result = start(program, ["right"], jobs=2)
     assert (result.status, result.causes, result.seen.refusals, result.failed()) == (0, [], [], False), capfd.readouterr().out
     assert result.seen.arch == "sm_90a"
     assert capfd.readouterr().out == "kernel says 2\n"
@@ -61,6 +61,7 @@ def test_a_program_that_is_right_ends_well_and_without_findings(program, capfd):
         "MaxDynamicSharedMemorySize is 49152",
         "1 to 1024 threads",
         "stride of dimension 1 is 132 bytes",
+        "sum_of_allPKiPiS1_ ran in one process: the launch is cooperative",
     ):
         assert words in said
 
