@@ -195,6 +195,9 @@ class MBarriers:
                 report("mbarrier-exit", f"the CTA exits in the middle of a phase: {barrier.describe()}", "error" if barrier.tx else "note")
 
 
+NAMED_BARRIERS = 16
+
+
 class NamedBarrier:
     """One of the sixteen barriers of a CTA. A barrier without a thread count expects the threads that have not exited."""
 

@@ -25,7 +25,6 @@ from .memory import PARAM_BASE, RESERVED_REGION, LocalMemory, SharedMemory
 from .parser import Function, Variable
 from .tensor_map_edits import TensorMapEdits
 
-NAMED_BARRIERS = 16
 NEVER = 1 << 60
 
 
@@ -117,7 +116,8 @@ class Cta:
         self.threads = machine.threads
         self.warp_count = warps
         self.shared = SharedMemory(machine, self, machine.shared_bytes, cluster.warp_count)
-        self.named = [NamedBarrier(number, cluster.columns) for number in range(NAMED_BARRIERS)]
+        self.named = {}  # number -> barrier, of those that were used
+        self.specials = {}  # registers that are the same in all of its warps
         self._tensor_memory = None
         self.pending_operations = 0
         self.exited = False
@@ -128,6 +128,12 @@ class Cta:
     def dismantle(self):
         """Undoes the circles that it is made of, so that its memory and all that watches over it are gone at once."""
         self.__dict__.clear()
+
+    def named_barrier(self, number):
+        found = self.named.get(number)
+        if found is None:
+            found = self.named[number] = self.machine.named_barrier(number, self.cluster.columns)
+        return found
 
     def live_threads(self):
         return sum(warp.live.bit_count() for warp in self.warps)
@@ -190,13 +196,11 @@ class Warp:
         values, machine = self.values, self.machine
         for slot, kind, payload, dtype in machine.open_slots:
             if kind == "special":
-                if payload.startswith(_OF_THE_CTA):
-                    values[slot] = self.special(payload, dtype)
-                    continue
-                key = (payload, dtype, self.index)
-                known = machine.specials.get(key)
+                of_cta = payload.startswith(_OF_THE_CTA)
+                specials, key = (self.cta.specials, (payload, dtype)) if of_cta else (machine.specials, (payload, dtype, self.index))
+                known = specials.get(key)
                 if known is None:
-                    known = machine.specials[key] = self.special(payload, dtype)
+                    known = specials[key] = self.special(payload, dtype)
                 values[slot] = known
             else:
                 address = (machine.symbol_address(payload[0], self.cta) + payload[1]) % (1 << 64)
@@ -345,7 +349,7 @@ class Warp:
     def exit(self, lanes):
         self.live &= ~lanes
         self.machine.progress += 1
-        for barrier in self.cta.named:
+        for barrier in self.cta.named.values():
             if barrier.arrived:
                 barrier.without_exited(self.cta)
         self.cta.cluster.barrier.without_exited(self)
@@ -479,6 +483,8 @@ class Machine:
         self.code[:] = self.program.following()
 
     # ---- resources
+    named_barrier = NamedBarrier
+
     def take_registers(self):
         try:
             return self.program.free_registers.pop()
@@ -666,7 +672,7 @@ class Machine:
                 report("register-count", f"warps {', '.join(missing)} of warpgroup {group} end after {which}, others execute one more")
         if cta._tensor_memory is not None:
             cta._tensor_memory.check_exit(report)
-        for barrier in cta.named:
+        for barrier in cta.named.values():
             if barrier.arrived:
                 report("barrier-misuse", f"the CTA exits with an incomplete barrier: {barrier.describe()}")
         cluster = cta.cluster

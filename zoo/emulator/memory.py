@@ -179,7 +179,7 @@ class SharedMemory:
         self.epochs = np.zeros(padded // 4, np.uint32)
         self.epoch_views = _word_views(self.epochs)
         # Words that a store of 1 or 2 bytes wrote last have an epoch for each byte; `small_epochs` is that last store's.
-        self.small_epochs = np.full(padded // 4, 0xFFFFFFFF, np.uint32)
+        self.small_epochs = np.zeros(padded // 4, np.uint32)
         self.byte_epochs = np.zeros(padded, np.uint32)
         self.read_clocks = np.zeros((warps, padded // 4), np.uint32)
         self.writers, self.readers = np.zeros(padded // 4, np.uint32), np.zeros(padded // 4, np.uint32)

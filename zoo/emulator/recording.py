@@ -279,11 +279,12 @@ class _Machine(Machine):
         cluster = super().launch_cluster()
         cluster.barrier = _ClusterBarrier(cluster, cluster.columns)
         cluster.barrier.recording = self.recording
-        for cta in cluster.ctas:
-            cta.named = [_NamedBarrier(number, cluster.columns) for number in range(len(cta.named))]
-            for barrier in cta.named:
-                barrier.recording = self.recording
         return cluster
+
+    def named_barrier(self, number, columns):
+        barrier = _NamedBarrier(number, columns)
+        barrier.recording = self.recording
+        return barrier
 
 
 def _recorded(ins, run, machine):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .. import clocks, lane_order
+from ..barriers import NAMED_BARRIERS
 from ..errors import EmulatorError
 from ..lanes import FULL, assign, bits_of, first_lane, mask_of
 from ..memory import LOCAL_BASE
@@ -687,10 +688,10 @@ def named_barrier(ins):
         values = warp.values
         lane = first_lane(lanes)
         which = int(values[number][lane])
-        if which >= len(warp.cta.named):
+        if which >= NAMED_BARRIERS:
             ins.report(warp, lanes, "barrier-misuse", f"there is no named barrier {which}")
             return None
-        barrier = warp.cta.named[which]
+        barrier = warp.cta.named_barrier(which)
         expected = int(values[count][lane]) if count is not None else None
         if kind == "arrive":
             arrive(warp, lanes, barrier, expected)
