@@ -102,6 +102,23 @@ def test_a_tile_of_one_dtype_may_have_numbers_of_its_own(tmp_path):
     assert costs(tmp_path, gpu=gpu, tiles=tiles) == ["2000 + ((SPLITS) * 7) // 4"]
 
 
+def test_a_number_has_the_multiplications_and_the_rate_that_its_name_says(tmp_path):
+    formulas = FORMULAS.replace(
+        "[part]", '[tensor]\nblock = "{TOKENS} * {width} // {multiplications}"\n\n[rates]\nmemory = "memory"\n\n[part]\nwidth = "12"'
+    )
+    gpu = GPU.replace("[chip]", "[chip]\nmultiplications = 5").replace("[chip]", 'multiplications = "a cycle"\n\n[chip]')
+
+    def tiles(gpu):
+        costs(tmp_path, gpu, formulas, tiles=[])  # writes the files
+        documents = Documents(tmp_path)
+        made = with_costs(included({"name": "gemm.fp8b128.dense", "variants": TILES}, documents).table, documents)["variants"]["tiles"]
+        return [(tile.get("numbers"), tile.get("tensor"), tile.get("rates")) for tile in made]
+
+    numbers = {"start": 2000, "memory": 4, "block": 505}
+    assert tiles(gpu) == [(numbers, {"block": 64 * 12 // 5}, {"memory": "memory"}), (None, None, None)]
+    assert tiles(GPU) == [(numbers, {}, {}), (None, None, None)], "a chip that is no Hopper"
+
+
 def test_two_archs_have_numbers_of_their_own(tmp_path):
     """Tiles of one name on two archs: what was measured of one must not become the other's."""
     documents = Documents(tmp_path)

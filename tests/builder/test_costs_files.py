@@ -51,7 +51,7 @@ OF_FORMULAS = {
         'all = "SPLITS"\nlaunch = { grid = [1] }',
         "formula.streaming.launch.grid[0] is 1, expected a text",
     ),
-    "a misspelt section": ("[part]", "[parts]", "has the unknown key 'parts'; did you mean part?"),
+    "a misspelt section": ("[part]", "[parts]", "has the unknown key 'parts'; did you mean part or rates?"),
 }
 
 

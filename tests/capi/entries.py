@@ -43,7 +43,7 @@ def _pointer(argument: str, offset: int) -> dict:
 
 def _variant(arch: str, name: str, launch: str, options: dict[str, str]) -> dict:
     return {
-        "name": name, "arch": arch, "dtypes": {}, "options": options, "constants": {"THREADS": 128}, "numbers": {}, "launch": launch, "when": "1", "cost": "0",
+        "name": name, "arch": arch, "dtypes": {}, "options": options, "constants": {"THREADS": 128}, "numbers": {}, "tensor": {}, "rates": {}, "launch": launch, "when": "1", "cost": "0",
         "file": f"{arch}/kernel.cubin", "symbol": "kernel", "source_sha256": "0" * 64, "threads": 128, "registers": 32, "static_shared": 0, "shared": 0, "stack": 0,
         "spill_stores": 0, "spill_loads": 0,
     }  # fmt: skip

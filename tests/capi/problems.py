@@ -6,20 +6,25 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 from zoo.contract.array import HOST, Array, contiguous_strides
+from zoo.contract.chips import chip_of, on_chip
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Argument, Form, Kernel, Variant
-from zoo.contract.resolve import Launch, resolve
+from zoo.contract.resolve import Launch, pick_arch, resolve
 from zoo.contract.shapes import lies_by_columns
 from zoo.errors import ExpressionError, ZooError
 from zoo.runtime.multiprocessors import checked
 
 # ordinal -> (capability, multiprocessors); what the recorder is told to be
-DEVICES = [((9, 0), 132), ((10, 0), 148), ((10, 3), 160), ((8, 0), 108), ((9, 0), 78)]
-RECORDER_DEVICES = ",".join(f"{major}.{minor}:{count}" for (major, minor), count in DEVICES)
+DEVICES = [((9, 0), 132), ((10, 0), 148), ((10, 3), 160), ((8, 0), 108), ((9, 0), 78), ((9, 0), 114)]
+# ordinal -> name, clock, memory's clock and bus; the other devices have an H200's
+CHIPS = {4: ("NVIDIA H20", 1980000, 2619000, 6144), 5: ("NVIDIA H100 PCIe", 1755000, 1593000, 5120)}
+RECORDER_DEVICES = ",".join(
+    "@".join((f"{major}.{minor}:{count}", *map(str, CHIPS.get(ordinal, ())))) for ordinal, ((major, minor), count) in enumerate(DEVICES)
+)
 _SIZES = (0, 1, 2, 3, 8, 16, 31, 32, 33, 64, 96, 100, 127, 128, 129, 160, 192, 256, 320, 384, 512, 640, 1000, 1024, 2048, 4096, 7168, 17408)
 _PADS = (0, 0, 0, 16, 32, 48, 64, 128, 256, 1, 8)
 _DLPACK_CUDA, _DLPACK_MANAGED, _DLPACK_CPU, _DLPACK_PINNED = 2, 13, 1, 3
@@ -46,6 +51,14 @@ class Tensor:
         strides = "0" if self.strides is None else " ".join(map(str, (1, *self.strides)))
         numbers = (self.address - self.offset, self.offset, *self.device, *self.dtype, len(self.shape), *self.shape)
         return f"{' '.join(map(str, numbers))} {strides}"
+
+
+@cache
+def on_device(kernel: Kernel, device: int) -> Kernel:
+    """The kernel with the numbers of a device's chip."""
+    capability, present = DEVICES[device]
+    name, *rates = CHIPS.get(device, ("", 0, 0, 0))
+    return on_chip(kernel, pick_arch(kernel.archs, capability) or "", chip_of(name, present, *rates))
 
 
 @dataclass(frozen=True)
@@ -91,7 +104,8 @@ class Problem:
         arguments = {name: value.array() if isinstance(value, Tensor) else value for name, value in self.arguments.items()}
         try:
             capability, present = DEVICES[self.device]
-            return resolve(self.kernel, arguments, capability, present, self.variant, checked(self.limit, self.kernel.name, present))
+            kernel, limit = on_device(self.kernel, self.device), checked(self.limit, self.kernel.name, present)
+            return resolve(kernel, arguments, capability, present, self.variant, limit)
         except ZooError as error:
             return error
 
@@ -124,7 +138,7 @@ class Maker:
         for _ in range(tries):
             problem = self.valid(variant)
             launch = problem.resolve()
-            if launched is None and launch.variant is variant and not launch.empty:
+            if launched is None and (launch.variant.name, launch.variant.arch) == (variant.name, variant.arch) and not launch.empty:
                 launched = problem
             elif len(others) < count - 1:
                 others.append(problem)

@@ -28,12 +28,13 @@ DAMAGES = 60
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """The manifest of two kernels, and the caller. By the manifest, tile `small` of NAME is cheaper."""
+    """The manifest of two kernels, and the caller. By the manifest, tile `small` of NAME is cheaper, and on an H20 `large` is."""
     work = tmp_path_factory.mktemp("costs")
     made, other = entry(NAME), entry(WITHOUT_NUMBERS)
     for variant in made["variants"]:
         small = variant["name"].endswith("_small")
         variant |= {"when": "1", "cost": "M * turn + call * turn * 4", "numbers": {"turn": 10 if small else 20, "call": 100}}
+        variant |= {"tensor": {"turn": 8 if small else 4}, "rates": {"call": "memory"}}  # on an H20, turn is 32 and 23
         variant["symbol"] += f"_{variant['arch']}"
     for variant in other["variants"]:
         variant |= {"symbol": f"{variant['symbol']}_swiglu_{variant['arch']}", "file": variant["file"].replace(".cubin", "_swiglu.cubin")}
@@ -72,13 +73,13 @@ def of_python(problem: Problem, file: Path) -> str:
     return f"ok {resolve(costs.applied(kernel, ARCH) or kernel, values, (9, 0), MULTIPROCESSORS).variant.name}"
 
 
-def started(caller: Path, problem: Problem, recorder: Path, file: Path) -> subprocess.CompletedProcess[str]:
-    settings = {**environment(recorder), **sanitizer_settings(), "ZOO_COSTS": str(file)}
+def started(caller: Path, problem: Problem, recorder: Path, file: Path | str, devices: str = "9.0:132") -> subprocess.CompletedProcess[str]:
+    settings = {**environment(recorder, devices=devices), **sanitizer_settings(), "ZOO_COSTS": str(file)}
     return subprocess.run([caller], input=problem.words(), env=settings, capture_output=True, text=True, timeout=60)
 
 
-def of_c(caller: Path, problem: Problem, recorder: Path, file: Path) -> str:
-    process = started(caller, problem, recorder, file)
+def of_c(caller: Path, problem: Problem, recorder: Path, file: Path | str, devices: str = "9.0:132") -> str:
+    process = started(caller, problem, recorder, file, devices)
     assert process.returncode == 0, process.stderr
     if process.stdout.startswith("refused"):
         return process.stdout.strip().replace("refused IntegrityError", "refused")
@@ -140,6 +141,19 @@ def test_c_refuses_the_numbers_of_another_chip_in_pythons_words(package, recorde
         found = of_c(caller, problem, recorder, file)
         assert found == of_python(problem, file)
         assert f"is of {chip} with {multiprocessors} multiprocessors, this GPU is {CHIP} with {MULTIPROCESSORS}" in found
+
+
+def test_a_chip_has_its_numbers_unless_a_file_has_them(package, recorder, tmp_path):
+    kernel, caller = package
+    problem, file = problem_of(kernel), tmp_path / "costs.json"
+    chip = "9.0:78@NVIDIA H20@1980000@2619000@6144"
+    assert of_c(caller, problem, recorder, "").endswith("_small") and of_c(caller, problem, recorder, "", chip).endswith("_large")
+    numbers = {one.name: {"turn": 10 if one.name.endswith("_small") else 30, "call": 100} for one in kernel.variants if one.arch == ARCH}
+    tuned = with_numbers(kernel, ARCH, numbers)
+    file.write_text(text_of(Costs(SCHEMA, "NVIDIA H20", 78, {NAME: as_measured(tuned, ARCH)})))
+    assert of_c(caller, problem, recorder, file, chip).endswith("_small")
+    file.write_text(file.read_text().replace('"cubin": "', '"cubin": "f', 1))
+    assert of_c(caller, problem, recorder, file, chip).endswith("_large"), "a file of other cubins"
 
 
 def test_a_kernel_without_numbers_runs_beside_the_file_of_another_chip(exported, recorder, tmp_path):

@@ -25,7 +25,7 @@ def texts() -> dict[str, str]:
     made = entry()
     made["arguments"][0]["help"] = 'the "left" operand??/ | of *all*'
     made["promises"]["c_may_be_d"] = True
-    made["variants"][6]["numbers"] = {"turn": 7, "call": 9}
+    made["variants"][6] |= {"numbers": {"turn": 7, "call": 9}, "tensor": {"turn": 5}, "rates": {"call": "memory"}}
     made["summary"] = "1. a summary \u00e9 with <marks>"
     kernel = parse_kernel(NAME, made)
     variants = kernel.variants[5:9] + kernel.variants[20:22]

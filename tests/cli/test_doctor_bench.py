@@ -69,12 +69,17 @@ def test_doctor_as_json_without_a_gpu_keeps_its_exit_status(without_gpu, small):
 
 
 def test_doctor_describes_every_device(with_stand_in):
-    run = with_stand_in("doctor", devices="8.0:108,9.0:132,10.3:152")
+    run = with_stand_in("doctor", devices="8.0:108,9.0:132,10.3:152,9.0:78@NVIDIA H20@1980000@2619000@6144,9.0:132@unknown@0@0@0")
     found = words(run.stdout)
     assert run.returncode == 0
     assert "device 0 Recorder 8.0" in found and "no cubin runs on it, the zoo ships" in found
     assert "device 1 Recorder 9.0" in found and "by sm_90a" in found
     assert "device 2 Recorder 10.3" in found and "by sm_100f" in found
+    costs = "costs assume {} % of an H200's multiplications and {} % of its memory bandwidth in a cycle"
+    shares = {1: (100, 100), 3: (25, 83), 4: (100, 100)}  # of a chip of which the driver does not say it, an H200's
+    for ordinal, share in shares.items():
+        assert costs.format(*share) in found.partition(f"device {ordinal}")[2].partition(f"device {ordinal + 1}")[0]
+    assert found.count("costs assume") == len(shares)
 
 
 def test_doctor_finds_damaged_cubins(without_gpu, small):

@@ -23,6 +23,7 @@ from zoo.benchmark.fit import TimedCall, cost_of_numbers
 from zoo.benchmark.tune import GraphTimer, Tuned, lost, shares, tune
 from zoo.cli.doctor import _costs
 from zoo.cli.tune import _tune
+from zoo.contract import chips
 from zoo.contract.costs import SCHEMA, Costs, as_measured, read_costs, text_of, tunable, with_numbers
 from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Kernel
@@ -364,7 +365,7 @@ def test_the_loader_chooses_by_the_file_that_the_environment_names(stand_in, tmp
 
 
 class Gpu(driver.Device):
-    name, capability, multiprocessors = "NVIDIA H20", CAPABILITY, 78
+    name, capability, multiprocessors, chip = "NVIDIA H20", CAPABILITY, 78, chips.Chip(78, tensor=4)
 
     def __init__(self):
         pass
@@ -377,6 +378,19 @@ def test_a_gpu_of_another_chip_runs_kernels_without_measured_tiles(tmp_path, mon
     assert kernel_on(quantize, Gpu()) is quantize
     with pytest.raises(IntegrityError, match="this GPU is NVIDIA H20"):
         kernel_on(packaged.kernel(FEW), Gpu())
+
+
+def test_what_was_measured_takes_the_place_of_what_is_predicted(tmp_path, monkeypatch):
+    kernel, chip = packaged.kernel(FEW), Gpu()
+    predicted = {one.name: one.numbers for one in tunable(chips.on_chip(kernel, ARCH, chip.chip), ARCH)}
+    measured = {one.name: one.numbers for one in tunable(on_a_slow_chip(kernel), ARCH)}
+    assert {one.name: one.numbers for one in tunable(kernel_on(kernel, chip), ARCH)} == predicted
+    monkeypatch.setenv("ZOO_COSTS", str(write(tmp_path / "costs.json", FEW, "NVIDIA H20", 78)))
+    assert {one.name: one.numbers for one in tunable(kernel_on(kernel, chip), ARCH)} == measured != predicted
+    other = packaged.kernel(KERNELS[0])
+    assert kernel_on(other, chip).variants[0].numbers == chips.on_chip(other, ARCH, chip.chip).variants[0].numbers, (
+        "a kernel that the file lacks"
+    )
 
 
 def test_two_first_calls_read_a_file_once(tmp_path, monkeypatch):

@@ -79,7 +79,7 @@ def entry(name: str = "gemm.mxfp8_mxfp4.dense") -> dict:
                         name = f"{a}_{d}_{layout}_{tile}"
                         made["variants"].append(
                             {"name": name, "arch": arch, "dtypes": {"a": a, "d": d}, "options": {"layout": layout},
-                             "constants": {"THREADS": threads, "CLUSTER": 2, "STAGES": 4}, "numbers": {}, "launch": "default", "when": when, "cost": cost,
+                             "constants": {"THREADS": threads, "CLUSTER": 2, "STAGES": 4}, "numbers": {}, "tensor": {}, "rates": {}, "launch": "default", "when": when, "cost": cost,
                              "file": f"{arch}/{name}.cubin", "bytes": 1, "sha256": "0" * 64, "source_sha256": "0" * 64, "symbol": f"test__{name}",
                              "signature": signature_of(made["launches"]["default"]), "threads": threads, "registers": 32, "static_shared": 0, "shared": 4096, "stack": 0, "spill_stores": 0, "spill_loads": 0}
                         )  # fmt: skip

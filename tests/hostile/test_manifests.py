@@ -46,7 +46,7 @@ TEXTS = {
     "no text at all": b"\xff\xfe\x00" + TEXT,
     "NaN": TEXT.replace(b'"default": null', b'"default": NaN', 1),
     "Infinity": TEXT.replace(b'"default": null', b'"default": -Infinity', 1),
-    "deep lists": b'{"schema": 5, "compiler": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "deep lists": b'{"schema": 6, "compiler": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
     "a number of 5000 digits": TEXT.replace(b'"bytes": ', b'"bytes": ' + b"1" * 5000, 1),
     "a key twice": TEXT.replace(b'"kernels": {', b'"kernels": {}, "kernels": {', 1),
     "a kernel twice": TEXT.replace(b'"kernels": {', b'"kernels": {"gemm.fp8b128.dense": {}, ', 1),
@@ -65,7 +65,7 @@ def test_what_is_no_plain_json_is_refused(tmp_path, what):
     ("old", "new", "key"),
     [
         (b'"kernels": {', b'"kernels": {}, "kernels": {', "kernels"),
-        (b'"schema": 5,', b'"schema": 5, "schema": 5,', "schema"),
+        (b'"schema": 6,', b'"schema": 6, "schema": 6,', "schema"),
         (b'"default": null', b'"default": null, "default": null', "default"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_pipe_in_place_of_a_manifest_does_not_hang(tmp_path):
 
 
 def test_a_manifest_full_of_lists_costs_little(tmp_path):
-    (tmp_path / "manifest.json").write_bytes(b'{"schema": 5, "compiler": {"a": [' + b"[]," * (4 << 20) + b"[]]}, \n")
+    (tmp_path / "manifest.json").write_bytes(b'{"schema": 6, "compiler": {"a": [' + b"[]," * (4 << 20) + b"[]]}, \n")
     bounded(
         """
         from pathlib import Path

@@ -185,10 +185,10 @@ def test_a_block_that_is_not_the_struct_is_refused(folder, edit):
         "[" * 100_000,
         "[]",
         '{"compiler": {}, "ptx": null, "kernels": {}}',
-        '{"schema": 5, "compiler": {}, "ptx": null, "kernels": []}',
-        '{"schema": 5, "compiler": 3, "ptx": null, "kernels": {}}',
-        '{"schema": 5, "compiler": {}, "ptx": null, "kernels": {"a": 1}}',
-        '{"schema": 5, "compiler": {}, "ptx": null, "kernels": {}, "more": 1}',
+        '{"schema": 6, "compiler": {}, "ptx": null, "kernels": []}',
+        '{"schema": 6, "compiler": 3, "ptx": null, "kernels": {}}',
+        '{"schema": 6, "compiler": {}, "ptx": null, "kernels": {"a": 1}}',
+        '{"schema": 6, "compiler": {}, "ptx": null, "kernels": {}, "more": 1}',
     ],
 )
 def test_a_manifest_of_another_shape_is_refused(folder, text):

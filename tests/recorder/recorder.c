@@ -5,7 +5,9 @@
  * allocated, a cubin of another architecture) fails, and leaves a line {"fault": ...} in the log besides.
  *
  * Environment
- *   ZOO_RECORDER_DEVICES         "9.0:132,10.0:148": compute capability and multiprocessors; empty for none; default 9.0:132
+ *   ZOO_RECORDER_DEVICES         "9.0:132,9.0:78@NVIDIA H20@1980000@2619000@6144": compute capability and multiprocessors, then its name, clock
+ *                                and memory's clock in kHz, and width of the memory bus, for another chip than "Recorder 9.0" with an H200's;
+ *                                empty for none; default 9.0:132
  *   ZOO_RECORDER_LOG             a file; each launch appends one JSON line
  *   ZOO_RECORDER_TRACE           "1": every call appends {"call": name} too
  *   ZOO_RECORDER_FAIL            "cuLaunchKernelEx=719,cuLibraryLoadData=200@2,*=999@40": results to give always, or on the nth call;
@@ -163,8 +165,10 @@ struct call {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int device_count = -1;
-static struct {
+static struct device {
     int major, minor, multiprocessors;
+    char name[64];
+    int clock, memory_clock, memory_bits;
 } devices[MAX_DEVICES];
 static struct context contexts[MAX_DEVICES];
 static struct stream default_streams[MAX_DEVICES]; /* handles 0, 1 and 2 */
@@ -222,18 +226,22 @@ static void read_environment(void)
     if (!text) text = "9.0:132";
     device_count = 0;
     while (*text && device_count < MAX_DEVICES) {
-        int major, minor, multiprocessors, length;
-        if (sscanf(text, "%d.%d:%d%n", &major, &minor, &multiprocessors, &length) != 3) {
+        struct device *device = &devices[device_count];
+        int length, length_of_chip = 0;
+        if (sscanf(text, "%d.%d:%d%n", &device->major, &device->minor, &device->multiprocessors, &length) != 3) {
             fprintf(stderr, "recorder: cannot read ZOO_RECORDER_DEVICES at '%s'\n", text);
             abort();
         }
-        devices[device_count].major = major;
-        devices[device_count].minor = minor;
-        devices[device_count].multiprocessors = multiprocessors;
+        snprintf(device->name, sizeof device->name, "Recorder %d.%d", device->major, device->minor);
+        device->clock = 1980000;
+        device->memory_clock = 3201000;
+        device->memory_bits = 6144;
+        text += length;
+        sscanf(text, "@%63[^@]@%d@%d@%d%n", device->name, &device->clock, &device->memory_clock, &device->memory_bits, &length_of_chip);
+        text += length_of_chip;
         contexts[device_count].device = device_count;
         default_streams[device_count].context = &contexts[device_count];
         device_count++;
-        text += length;
         if (*text == ',') text++;
     }
     for (text = getenv("ZOO_RECORDER_FAIL"); text && *text;) {
@@ -455,7 +463,7 @@ API CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 {
     ENTER(cuDeviceGetName);
     if (!valid_device(device)) return INVALID_DEVICE;
-    snprintf(name, (size_t)length, "Recorder %d.%d", devices[device].major, devices[device].minor);
+    snprintf(name, (size_t)length, "%s", devices[device].name);
     return OK;
 }
 
@@ -497,18 +505,18 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     case 6:
     case 7: *value = 65535; return OK;
     case 8: *value = SHARED_DEFAULT; return OK;
-    case 10: *value = 32; return OK;      /* warp */
-    case 13: *value = 1980000; return OK; /* kHz */
+    case 10: *value = 32; return OK;                    /* warp */
+    case 13: *value = devices[device].clock; return OK; /* kHz */
     case 16: *value = devices[device].multiprocessors; return OK;
     case 20: *value = 0; return OK;          /* compute mode: default */
     case 33: *value = device + 1; return OK; /* PCI bus, device, domain */
     case 34:
     case 50: *value = 0; return OK;
-    case 36: *value = 2619000; return OK; /* memory clock */
-    case 37: *value = 5120; return OK;    /* memory bus */
-    case 38: *value = 8 << 20; return OK; /* L2: what `zoo bench` times is larger */
-    case 39: *value = 2048; return OK;    /* threads of a multiprocessor */
-    case 41: *value = 1; return OK;       /* unified addressing */
+    case 36: *value = devices[device].memory_clock; return OK; /* memory clock */
+    case 37: *value = devices[device].memory_bits; return OK;  /* memory bus */
+    case 38: *value = 8 << 20; return OK;                      /* L2: what `zoo bench` times is larger */
+    case 39: *value = 2048; return OK;                         /* threads of a multiprocessor */
+    case 41: *value = 1; return OK;                            /* unified addressing */
     case 75: *value = devices[device].major; return OK;
     case 76: *value = devices[device].minor; return OK;
     case 81: *value = SHARED_OPT_IN + SHARED_RESERVED; return OK;

@@ -360,8 +360,8 @@ def _variant_entry(unit: Unit, cubin: bytes, said: dict[str, int]) -> dict[str, 
         raise BuildError(f"{variant.words}: {variant.source} must say of ZOO_KERNEL how many threads it has: __launch_bounds__(...)")
     return {
         "name": variant.name, "arch": variant.arch, "dtypes": variant.dtypes, "options": variant.options,
-        "constants": variant.constants, "numbers": variant.tile.numbers, "launch": variant.tile.launch, "when": variant.tile.when,
-        "cost": variant.tile.cost,
+        "constants": variant.constants, "numbers": variant.tile.numbers, "tensor": variant.tile.tensor, "rates": variant.tile.rates,
+        "launch": variant.tile.launch, "when": variant.tile.when, "cost": variant.tile.cost,
         "file": variant.file, "bytes": len(cubin), "sha256": hashlib.sha256(cubin).hexdigest(), "source_sha256": unit.source_sha256,
         "symbol": variant.symbol, "signature": variant.signature.digest, "threads": compiled.threads[0], "registers": compiled.registers,
         "static_shared": compiled.static_shared, "shared": said["shared"], "stack": compiled.stack,

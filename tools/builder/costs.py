@@ -27,6 +27,10 @@ tiles = "G * ceil_div(EXPECTED, {TOKENS})"
 compute = "ceil_div({tiles}, sms) * BLOCKS * {block}"
 [same]                                   # a table whose tiles have the numbers of another's
 "gemm.fp8b128.m_grouped_masked" = "gemm.fp8b128.m_grouped_contiguous"
+[tensor]                                 # nanoseconds of tensor cores in numbers of this name, of constants and numbers of a tile
+block = "{TOKENS} * 16"
+[rates]                                  # the rate of a chip to which numbers of this name are proportional (zoo/contract/chips.py)
+memory = "memory"
 
 [formula.waves.derives]                  # what the table derives for it, too
 "TILES_{TOKENS}" = "ceil_div(M, {TOKENS})"
@@ -48,6 +52,7 @@ from typing import Any
 from tools.builder import BuildError
 from tools.builder.costs_file import OF_A_GPU, OF_FORMULAS, check_file
 from tools.builder.documents import Documents, did_you_mean
+from zoo.contract.expressions import Expression
 
 _WORD = re.compile(r"\{(\w+)\}")
 _Table = dict[str, Any]
@@ -75,6 +80,7 @@ def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
     if (formula := gpu.formulas.get(tile.get("cost", ""))) is None:
         return made
     made["cost"], made["numbers"] = gpu.cost(tile["cost"], str(data.get("name")), tile, words_of(data))
+    made["tensor"], made["rates"] = gpu.of_chips(tile["cost"], str(data.get("name")), tile, made["numbers"])
     constants = tile.get("constants", {})
     for symbol, text in _filled_in(formula.get("derives", {}), constants, f"what {tile['cost']} derives for {tile['name']}").items():
         if data["derived"].setdefault(symbol, text) != text:
@@ -171,6 +177,8 @@ class Gpu:
         self.chip: dict[str, int] = data.get("chip", {})
         self.tiles: dict[str, dict[str, dict[str, int]]] = data.get("tile", {})
         self.same: dict[str, str] = formulas.get("same", {})
+        self.tensor: dict[str, str] = formulas.get("tensor", {})
+        self.rates: dict[str, str] = formulas.get("rates", {})
         self.tables: dict[str, dict[str, str]] = formulas.get("table", {})
         self.experiments: dict[str, str] = {**formulas.get("experiment", {}), **data.get("experiment", {})}
         for of, numbers in (("chip", self.chip), *((tile, one) for tiles in self.tiles.values() for tile, one in tiles.items())):
@@ -191,6 +199,18 @@ class Gpu:
             raise BuildError(f"{self.name}: {of} has {unused[0]}, which {formula} does not read; remove it")
         values = {**self.chip, **numbers}
         return made, {name: values[name] for name in values if name in used}
+
+    def of_chips(self, formula: str, table: str, tile: _Table, numbers: Mapping[str, int]) -> tuple[dict[str, int], dict[str, str]]:
+        """What changes these numbers on other chips: nanoseconds of tensor cores in them, and rates. Nothing for a chip that does not say
+        how much its tensor cores multiply."""
+        if "multiplications" not in self.chip:
+            return {}, {}
+        known, tensor = {**tile.get("constants", {}), **self.chip, **numbers}, {}
+        for name in [name for name in numbers if name in self.tensor]:
+            made, used = self._filled_in(self.tensor[name], f"tensor.{name}", formula, known, f"tile {tile['name']} of {table}", (), table)
+            tensor[name] = Expression(made).evaluate({})
+            self._have_read(used)
+        return tensor, {name: rate for name, rate in self.rates.items() if name in numbers}
 
     def launch(self, formula: str, table: str, tile: _Table, words: Collection[str] = ()) -> _Table:
         """What a tile's launch is besides the one it names."""

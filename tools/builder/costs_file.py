@@ -64,6 +64,8 @@ OF_FORMULAS: Mapping[str, _Check] = {
     "part": _table_of(_text),
     "table": _table_of(_table_of(_text)),
     "same": _table_of(_text),
+    "tensor": _table_of(_text),
+    "rates": _table_of(_text),
 }
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from zoo.contract import limits
+from zoo.contract import chips, limits
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.contract.expressions import OPCODES
-from zoo.contract.schema import ACCESS, PARAMETERS
+from zoo.contract.schema import ACCESS, PARAMETERS, RATES
 from zoo.contract.tensor_map import DTYPES as MAP_DTYPES
 from zoo.contract.tensor_map import FLOATS, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
 
@@ -36,7 +36,7 @@ _TEMPLATE = """\
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The numbers that zoo.c and the tables of `zoo export` share with zoo/contract. Written by tools/generate_docs.py from
- * zoo/contract/{{dtypes,expressions,limits,schema,tensor_map}}.py; do not edit.
+ * zoo/contract/{{chips,dtypes,expressions,limits,schema,tensor_map}}.py; do not edit.
  */
 #ifndef ZOO_CONTRACT_H
 #define ZOO_CONTRACT_H
@@ -71,6 +71,20 @@ typedef enum {{
 typedef enum {{
 {access}
 }} zoo_access;
+
+/* of chips, to which numbers of costs are proportional */
+typedef enum {{
+{rates}
+}} zoo_rate;
+
+/* An H200, by which zoo/contract/chips.py has the numbers of other chips */
+enum {{
+{chip}
+}};
+
+/* chip(its name, times as many cycles for a multiplication as an H200) */
+#define ZOO_SLOW_TENSOR_CORES(chip) \\
+{slow}
 
 /* of tensor maps, by the driver's numbers; type(name, bits of an element in memory, whether it has NaN) */
 #define ZOO_MAP_TYPES(type) \\
@@ -110,6 +124,10 @@ def access(name: str) -> str:
     return f"ZOO_ACCESS_{name.upper()}"
 
 
+def rate(name: str | None) -> str:
+    return f"ZOO_RATE_{(name or 'none').upper()}"
+
+
 def map_type(name: str) -> str:
     return f"ZOO_MAP_{name.upper()}"
 
@@ -138,6 +156,11 @@ def header_text() -> str:
         opcodes=_enumerators((opcode(name), number) for number, name in enumerate(OPCODES)),
         parameters=_enumerators((parameter_kind(name), number) for number, name in enumerate(PARAMETERS)),
         access=_enumerators((access(name), number) for number, name in enumerate(ACCESS)),
+        rates=_enumerators((rate(name), number) for number, name in enumerate((None, *RATES))),
+        chip=_enumerators(
+            (f"ZOO_H200_{name}", getattr(chips, name)) for name in ("MULTIPROCESSORS", "CLOCK", "BANDWIDTH", "MEMORY", "BOTH")
+        ),
+        slow=_rows("chip", (f'"{name}", {cycles}' for name, cycles in chips.SLOW_TENSOR_CORES.items())),
         map_types=_rows("type", (f'"{name}", {bits}, {_truth(name in FLOATS)}' for name, (_, bits) in in_order(MAP_DTYPES))),
         map_type_numbers=_enumerators((map_type(name), number) for name, (number, _) in in_order(MAP_DTYPES)),
         swizzles=_rows("swizzle", (f'"{name}", {most or 0}' for name, (_, most) in in_order(SWIZZLES))),

@@ -203,8 +203,8 @@ class _Writer:
         refuse_places(self.kernel.name, f"numbers of {variant.name}", len(variant.numbers))
         numbers = [f"{{{self._slot(name)}, {integer(value)}}}" for name, value in variant.constants.items()]
         constants = self._array("zoo_constant", f"v{index}_constants", numbers, _ACROSS)
-        measured = [f"{{{self._slot(name)}, {integer(value)}}}" for name, value in variant.numbers.items()]
-        own_numbers = self._array("zoo_constant", f"v{index}_numbers", measured, _ACROSS)
+        measured = [self._number(variant, name) for name in variant.numbers]
+        own_numbers = self._array("zoo_cost_number", f"v{index}_numbers", measured, _ACROSS)
         several = [argument for argument in self.kernel.arguments.values() if argument.kind == "array" and len(argument.dtypes) > 1]
         fixed = variant.dtypes
         chosen = [str(argument.dtypes.index(fixed[argument.name])) if argument.name in fixed else "ZOO_ANY" for argument in several]
@@ -218,6 +218,10 @@ class _Writer:
             f"{{{text(variant.name)}, {text(variant.symbol)}, {self.archs.index(variant.arch)}, {launch}, {self._expression(variant.when)}, "
             f"{self._expression(variant.cost)}, {cubins[variant.file]}, {variant.threads}, {variant.shared}, {variant.static_shared}, {len(variant.constants)}, {len(variant.numbers)}, {constants}, {own_numbers}, {dtypes}, {options}}}"
         )
+
+    def _number(self, variant: Variant, name: str) -> str:
+        value, tensor = integer(variant.numbers[name]), integer(variant.tensor.get(name, 0))
+        return f"{{{self._slot(name)}, {value}, {tensor}, {contract_header.rate(variant.rates.get(name))}}}"
 
     def _code(self) -> str:
         code: list[str] = []

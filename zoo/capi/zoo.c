@@ -227,7 +227,10 @@ enum {
     NOT_INITIALIZED = 3,
     NO_DEVICE = 100,
     CAPTURE_IMPLICIT = 906, /* CUresult */
+    CLOCK = 13,
     MULTIPROCESSORS = 16,
+    MEMORY_CLOCK = 36,
+    MEMORY_BITS = 37,
     MAJOR = 75,
     MINOR = 76,
     SHARED_OPT_IN = 97, /* CUdevice_attribute */
@@ -288,7 +291,7 @@ typedef struct {
     char name[128];
     void *context;
     void **functions;    /* CUfunction of each variant, NULL until loaded; written under process_lock, read without it */
-    int64_t **numbers;   /* of each variant, in the order of its table, NULL where those of the table hold; NULL without a file of costs */
+    int64_t **numbers;   /* of each variant, in the order of its table; NULL without a GPU, where those of the table hold */
     char *refused_costs; /* why that file is refused, in words; NULL where it is not */
 } device_state;
 
@@ -2021,21 +2024,81 @@ static zoo_status read_costs(device_state *device)
     bool regular = !fstat(descriptor, &found) && S_ISREG(found.st_mode) && found.st_size <= LARGEST_COSTS;
     size_t size = regular ? (size_t)found.st_size : 0, done = 0;
     char *text = (char *)malloc(size + 1);
-    device->numbers = (int64_t **)calloc((size_t)zoo_variants_count, sizeof(int64_t *));
     for (ssize_t more = 1; text && more > 0 && done < size; done += more > 0 ? (size_t)more : 0)
         more = read(descriptor, text + done, size - done);
     close(descriptor);
     costs_reader file = {text, text, text ? text + done : NULL, device, false};
-    zoo_status status = !text || !device->numbers ? fail(ZOO_MEMORY_ERROR, "out of memory")
+    zoo_status status = !text      ? fail(ZOO_MEMORY_ERROR, "out of memory")
                         : !regular ? refuse_costs(path, "cannot be read: it is no regular file of at most %d bytes", LARGEST_COSTS)
                                    : parse_costs(path, &file);
     free(text);
     return status;
 }
 
+/* ---- the numbers of costs on a chip: zoo/contract/chips.py has the rules ---- */
+
+typedef struct {
+    int64_t multiprocessors, tensor, memory;
+} chip;
+
+static int64_t larger(int64_t one, int64_t other) { return one > other ? one : other; }
+
+/* What two works take at once. */
+static int64_t beside(int64_t one, int64_t other) { return larger(one, other) + (one + other - larger(one, other)) * ZOO_H200_BOTH / 100; }
+
+static int64_t number_on(chip of, const zoo_cost_number *number)
+{
+    int64_t mine, whole;
+    switch (number->rate) {
+    case ZOO_RATE_MEMORY: mine = of.memory, whole = ZOO_H200_MEMORY; break;
+    case ZOO_RATE_MULTIPROCESSORS: mine = of.multiprocessors, whole = ZOO_H200_MULTIPROCESSORS; break;
+    case ZOO_RATE_TENSOR: mine = 1, whole = of.tensor; break;
+    default: return number->value + beside(number->value, number->tensor * of.tensor) - beside(number->value, number->tensor);
+    }
+    return mine >= whole ? number->value : larger(number->value * mine / whole, 1);
+}
+
+static chip chip_of(const device_state *device, int64_t clock, int64_t memory_clock, int64_t memory_bits)
+{
+    static const struct {
+        const char *name;
+        int tensor;
+    } slow[] = {
+#define SLOW(name, tensor) {name, tensor},
+        ZOO_SLOW_TENSOR_CORES(SLOW)
+#undef SLOW
+    };
+    chip found = {device->multiprocessors, 1, ZOO_H200_MEMORY};
+    int64_t bandwidth = memory_clock * memory_bits / 4000000;
+    for (size_t each = 0; each < sizeof slow / sizeof *slow; each++)
+        if (!strcmp(slow[each].name, device->name)) found.tensor = slow[each].tensor;
+    if (clock && bandwidth) {
+        int64_t memory = ZOO_H200_MEMORY * bandwidth * ZOO_H200_CLOCK / (ZOO_H200_BANDWIDTH * clock);
+        if (memory < ZOO_H200_MEMORY) found.memory = larger(memory, 1);
+    }
+    return found;
+}
+
+/* What no file of costs said. */
+static zoo_status set_numbers(device_state *device, chip of)
+{
+    for (int each = 0; each < zoo_kernels_count; each++) {
+        const zoo_kernel *kernel = &zoo_kernels[each];
+        for (int index = 0; index < kernel->variant_count; index++) {
+            const zoo_variant *variant = &kernel->variants[index];
+            int64_t **numbers = &device->numbers[kernel->first_variant + index];
+            if (*numbers || !variant->number_count) continue;
+            *numbers = (int64_t *)calloc(variant->number_count, sizeof(int64_t));
+            if (!*numbers) return fail(ZOO_MEMORY_ERROR, "out of memory");
+            for (int number = 0; number < variant->number_count; number++) (*numbers)[number] = number_on(of, &variant->numbers[number]);
+        }
+    }
+    return ZOO_OK;
+}
+
 static zoo_status open_device(int ordinal, device_state *device)
 {
-    int count, result;
+    int count, result, clock, memory_clock, memory_bits;
     zoo_status status;
     if ((result = driver.device_count(&count))) return fail_driver(result, "counting devices");
     if (ordinal < 0 || ordinal >= count) return fail(ZOO_DRIVER_ERROR, "there is no device %d; the driver sees %d", ordinal, count);
@@ -2045,13 +2108,18 @@ static zoo_status open_device(int ordinal, device_state *device)
         (result = driver.device_attribute(&device->minor, MINOR, device->cuda)) ||
         (result = driver.device_attribute(&device->multiprocessors, MULTIPROCESSORS, device->cuda)) ||
         (result = driver.device_attribute(&device->shared_memory, SHARED_OPT_IN, device->cuda)) ||
+        (result = driver.device_attribute(&clock, CLOCK, device->cuda)) ||
+        (result = driver.device_attribute(&memory_clock, MEMORY_CLOCK, device->cuda)) ||
+        (result = driver.device_attribute(&memory_bits, MEMORY_BITS, device->cuda)) ||
         (result = driver.device_name(device->name, sizeof device->name, device->cuda)))
         return fail_driver(result, "asking device %d", ordinal);
-    status = read_costs(device);
+    device->numbers = (int64_t **)calloc((size_t)zoo_variants_count, sizeof(int64_t *));
+    status = device->numbers ? read_costs(device) : fail(ZOO_MEMORY_ERROR, "out of memory");
     if (status == ZOO_INTEGRITY_ERROR) { /* calls of kernels with numbers say so */
         device->refused_costs = strdup(last_error.text);
         status = device->refused_costs ? ZOO_OK : fail(ZOO_MEMORY_ERROR, "out of memory");
     }
+    if (!status) status = set_numbers(device, chip_of(device, clock, memory_clock, memory_bits));
     if (status) return status;
     if ((result = driver.context_retain(&device->context, device->cuda))) return fail_driver(result, "starting device %d", ordinal);
     return ZOO_OK;

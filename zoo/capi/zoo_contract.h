@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The numbers that zoo.c and the tables of `zoo export` share with zoo/contract. Written by tools/generate_docs.py from
- * zoo/contract/{dtypes,expressions,limits,schema,tensor_map}.py; do not edit.
+ * zoo/contract/{chips,dtypes,expressions,limits,schema,tensor_map}.py; do not edit.
  */
 #ifndef ZOO_CONTRACT_H
 #define ZOO_CONTRACT_H
@@ -103,6 +103,28 @@ typedef enum {
     ZOO_ACCESS_READ_WRITE = 2,
     ZOO_ACCESS_WORKSPACE = 3
 } zoo_access;
+
+/* of chips, to which numbers of costs are proportional */
+typedef enum {
+    ZOO_RATE_NONE = 0,
+    ZOO_RATE_MEMORY = 1,
+    ZOO_RATE_MULTIPROCESSORS = 2,
+    ZOO_RATE_TENSOR = 3
+} zoo_rate;
+
+/* An H200, by which zoo/contract/chips.py has the numbers of other chips */
+enum {
+    ZOO_H200_MULTIPROCESSORS = 132,
+    ZOO_H200_CLOCK = 1980000,
+    ZOO_H200_BANDWIDTH = 4800,
+    ZOO_H200_MEMORY = 1000,
+    ZOO_H200_BOTH = 26
+};
+
+/* chip(its name, times as many cycles for a multiplication as an H200) */
+#define ZOO_SLOW_TENSOR_CORES(chip) \
+    chip("NVIDIA H20", 4) \
+    chip("NVIDIA H20-3e", 4)
 
 /* of tensor maps, by the driver's numbers; type(name, bits of an element in memory, whether it has NaN) */
 #define ZOO_MAP_TYPES(type) \

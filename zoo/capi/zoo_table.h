@@ -101,6 +101,13 @@ typedef struct {
     int64_t value;
 } zoo_constant;
 
+/* What was measured on an H200, and what zoo/contract/chips.py makes of it on another chip. */
+typedef struct {
+    uint16_t slot;
+    int64_t value, tensor;
+    zoo_rate rate;
+} zoo_cost_number;
+
 typedef struct {
     const char *name, *symbol;
     uint16_t arch; /* index into the kernel's archs */
@@ -110,9 +117,9 @@ typedef struct {
     uint32_t shared, static_shared; /* in bytes; the former dynamic */
     uint16_t constant_count, number_count;
     const zoo_constant *constants;
-    const zoo_constant *numbers; /* those of the manifest; a file of costs may have others */
-    const uint8_t *dtypes;       /* an index for each argument that has several */
-    const uint8_t *options;      /* an index for each option, ZOO_ANY where it is not compiled */
+    const zoo_cost_number *numbers; /* those of the manifest; a device or a file of costs may have others */
+    const uint8_t *dtypes;          /* an index for each argument that has several */
+    const uint8_t *options;         /* an index for each option, ZOO_ANY where it is not compiled */
 } zoo_variant;
 
 typedef struct {

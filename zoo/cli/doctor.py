@@ -130,6 +130,7 @@ def _devices(zoo: Zoo) -> list[Finding]:
 
 def _device(zoo: Zoo, ordinal: int) -> Finding:
     from zoo.cli.text import count
+    from zoo.contract.chips import MEMORY
     from zoo.contract.costs import file_in_use
     from zoo.contract.resolve import pick_arch
     from zoo.errors import ZooError
@@ -159,7 +160,12 @@ def _device(zoo: Zoo, ordinal: int) -> Finding:
             costs_of(place, device.name, device.multiprocessors)
     except ZooError as error:
         return Finding("no", what, f"{words}: {error}", facts)
-    return Finding("ok", what, f"{words}: {fitting} of {count(len(kernels), 'kernel')}, by {', '.join(used)}", facts)
+    words += f": {fitting} of {count(len(kernels), 'kernel')}, by {', '.join(used)}"
+    if any(variant.tensor for kernel in kernels for variant in kernel.variants if variant.arch == archs[kernel.name]):
+        tensor, memory = 100 // device.chip.tensor, 100 * device.chip.memory // MEMORY
+        facts |= {"tensor": tensor, "memory": memory}
+        words += f"; costs assume {tensor} % of an H200's multiplications and {memory} % of its memory bandwidth in a cycle"
+    return Finding("ok", what, words, facts)
 
 
 def _costs(zoo: Zoo) -> Finding:
@@ -170,7 +176,7 @@ def _costs(zoo: Zoo) -> Finding:
 
     place = file_in_use()
     if place is None:
-        words = "those of the release, measured on an H200 and predicted for a B200"
+        words = "those of the release, measured on an H200, predicted for other Hoppers and a B200"
         return Finding("-", "costs", f"{words}; {VARIABLE} names no file of `zoo tune`", {"file": None})
     facts: dict[str, Any] = {"file": str(place)}
     try:

@@ -40,13 +40,14 @@ def command(context: click.Context, kernels: str, output: Path, device: int) -> 
     from zoo.contract.costs import VARIABLE
     from zoo.contract.files import refuse_unwritable
     from zoo.runtime import driver
+    from zoo.runtime.costs import kernel_on
 
     os.environ.pop(VARIABLE, None)  # what is measured does not depend on what was measured before
     refuse_unwritable(output)
     zoo = collection(context)
     chosen = selected(zoo, kernels)
     opened = driver.device(device)
-    _tune(chosen, opened, GraphTimer(zoo, opened), output)
+    _tune([kernel_on(kernel, opened) for kernel in chosen], opened, GraphTimer(zoo, opened), output)
 
 
 def _tune(kernels: list[Kernel], device: Device, timer: Timer, output: Path) -> None:

@@ -5,9 +5,9 @@
         "t128": {"cubin": "95acf921...", "cost": "call + ...", "numbers": {"block": 2597, "end": 939}}}}}
 
 A kernel takes its numbers from the file where the file has all of its variants: each with the cubin, the cost and the names of numbers that the
-manifest has. Any other kernel keeps the numbers of the manifest, so a choice never compares numbers of two chips or of two builds. zoo.c reads
-the same files by the same rules: ASCII, objects, texts without backslashes, whole numbers. Both refuse a field, or a kernel, variant or number of
-the zoo, that comes twice. Python also refuses other names that come twice, and names of more than 1000 characters.
+manifest has. Any other kernel has what the manifest's numbers become on the chip (chips.py), so a choice never compares measured numbers with others,
+or numbers of two builds. zoo.c reads the same files by the same rules: ASCII, objects, texts without backslashes, whole numbers. Both refuse a field,
+or a kernel, variant or number of the zoo, that comes twice. Python also refuses other names that come twice, and names of more than 1000 characters.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from zoo.contract.names import FIELDS
 from zoo.contract.tensor_map import DTYPES as MAP_DTYPES
 from zoo.contract.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
 
-SCHEMA = 5  # of the manifest; a reader refuses another
+SCHEMA = 6  # of the manifest; a reader refuses another
 
 ACCESS = ("read", "write", "read_write", "workspace")
 SCALAR_DTYPES = ("i32", "i64", "f32")
@@ -276,6 +276,10 @@ class LaunchRule:
 
 _CONSTANTS = TableOf(_INT32, "integers", _A_SYMBOL)
 _NUMBERS = TableOf(Whole(0, (1 << 31) - 1), "whole numbers", _A_SYMBOL)
+RATES = ("memory", "multiprocessors", "tensor")
+_TENSOR_MEANS = "Nanoseconds of an H200's tensor cores in a number, of which slower tensor cores take more."
+_RATES = TableOf(OneOf(RATES), "words", _A_SYMBOL)
+_RATES_MEAN = "The rate of a chip to which a number is proportional."
 _WHEN = says(Formula(), "The variant is for calls where this holds.", default="1")
 _COST = says(Formula(), "The smallest wins among variants that hold, the first among equals.", default="0")
 
@@ -296,6 +300,8 @@ class Variant:
     options: dict[str, str] = field(metadata=says(TableOf(Text(), "values"), "The value of each compiled option."))
     constants: dict[str, int] = field(metadata=says(_CONSTANTS, "The tile's."))
     numbers: dict[str, int] = field(metadata=says(_NUMBERS, "What `cost` and the launch read by name: measured on a GPU."))
+    tensor: dict[str, int] = field(metadata=says(_NUMBERS, _TENSOR_MEANS))
+    rates: dict[str, str] = field(metadata=says(_RATES, _RATES_MEAN))
     launch: LaunchRule = field(metadata=says(Text("the name of a launch"), "How it is started: the name of one of `launches`."))
     when: Expression = field(metadata=_WHEN)
     cost: Expression = field(metadata=_COST)
@@ -340,6 +346,8 @@ class Tile:
     numbers: dict[str, int] = field(
         metadata=says(_NUMBERS, "What `cost` and the launch read by name. A file of `costs` gives them.", default={})
     )
+    tensor: dict[str, int] = field(metadata=says(_NUMBERS, _TENSOR_MEANS, default={}))
+    rates: dict[str, str] = field(metadata=says(_RATES, _RATES_MEAN, default={}))
     launch: str = field(metadata=says(Text("the name of a launch"), "How its variants are started: `[launch.<name>]`.", default="default"))
     when: str = field(metadata=_WHEN)
     cost: str = field(metadata=_COST)

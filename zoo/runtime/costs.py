@@ -1,4 +1,4 @@
-"""Which numbers the tiles of a kernel have on a device: those of the manifest, or of the file that ZOO_COSTS names."""
+"""Which numbers the tiles of a kernel have on a device: those of the file that ZOO_COSTS names, or what the manifest's become on its chip."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 
+from zoo.contract.chips import Chip, on_chip
 from zoo.contract.costs import Costs, file_in_use, read_costs, refuse_other_chip, tunable
 from zoo.contract.resolve import pick_arch
 from zoo.contract.schema import Kernel
@@ -14,10 +15,9 @@ from zoo.runtime import driver
 
 def kernel_on(kernel: Kernel, device: object) -> Kernel:
     """The kernel with the numbers of this device's chip. An emulated device has no chip, and the numbers of the manifest."""
-    place = file_in_use()
-    if place is None or not isinstance(device, driver.Device):
+    if not isinstance(device, driver.Device):
         return kernel
-    return _on_chip(kernel, pick_arch(kernel.archs, device.capability) or "", place, device.name, device.multiprocessors)
+    return _on_chip(kernel, pick_arch(kernel.archs, device.capability) or "", file_in_use(), device.name, device.chip)
 
 
 def costs_of(place: Path, chip: str, multiprocessors: int) -> Costs:
@@ -33,7 +33,8 @@ _read = cache(read_costs)
 
 
 @cache
-def _on_chip(kernel: Kernel, arch: str, place: Path, chip: str, multiprocessors: int) -> Kernel:
+def _on_chip(kernel: Kernel, arch: str, place: Path | None, name: str, chip: Chip) -> Kernel:
     if not tunable(kernel, arch):
         return kernel
-    return costs_of(place, chip, multiprocessors).applied(kernel, arch) or kernel
+    measured = place and costs_of(place, name, chip.multiprocessors).applied(kernel, arch)
+    return measured or on_chip(kernel, arch, chip)

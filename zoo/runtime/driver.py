@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn
 
+from zoo.contract.chips import Chip, chip_of
 from zoo.contract.whole_numbers import whole
 from zoo.errors import DriverError, ForkError
 
@@ -104,6 +105,7 @@ class Device:
     capability: tuple[int, int]
     multiprocessors: int
     shared_memory: int  # the most a CTA can have, with opt-in
+    chip: Chip  # what costs read of it
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
@@ -150,13 +152,17 @@ def _open_device(driver: ModuleType, ordinal: int) -> Device:
         which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(check(driver.cuDeviceGetAttribute(which, handle), f"asking device {ordinal}"))
 
+    name = check(driver.cuDeviceGetName(128, handle), f"asking device {ordinal}").split(b"\0")[0].decode()
+    multiprocessors = attribute("MULTIPROCESSOR_COUNT")
+    rates = [attribute(one) for one in ("CLOCK_RATE", "MEMORY_CLOCK_RATE", "GLOBAL_MEMORY_BUS_WIDTH")]
     return Device(
         ordinal=ordinal,
         handle=handle,
-        name=check(driver.cuDeviceGetName(128, handle), f"asking device {ordinal}").split(b"\0")[0].decode(),
+        name=name,
         capability=(attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")),
-        multiprocessors=attribute("MULTIPROCESSOR_COUNT"),
+        multiprocessors=multiprocessors,
         shared_memory=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        chip=chip_of(name, multiprocessors, *rates),
         # last: were anything refused after it, the context would stay retained by nobody
         context=check(driver.cuDevicePrimaryCtxRetain(handle), f"starting device {ordinal}"),
     )
