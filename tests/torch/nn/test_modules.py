@@ -241,19 +241,20 @@ def test_a_frozen_weight_has_fewer_bytes_and_nearly_the_numbers(format):
     assert not layer.bias.requires_grad and layer.freeze() is layer
 
 
-def test_a_weight_that_is_cast_in_the_stream_is_not_read_ahead_of_its_cast():
+@pytest.mark.parametrize(("format", "frozen"), [("fp8b128", "yes"), ("nvfp4", "yes"), ("mxfp8_mxfp4", "no")])
+def test_a_weight_that_is_cast_or_packed_in_the_stream_is_not_read_ahead_of_that(format, frozen):
     class Options(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, given=(), named=None):
-            if "gemm_fp8b128_dense" in str(function):
+            if f"gemm_{format}_dense" in str(function):
                 constant.append((named or {}).get("b_constant", "no"))
             return function(*given, **(named or {}))
 
-    layer, x, constant = Linear(64, 32, dtype=torch.bfloat16), normal(8, 64, dtype=torch.bfloat16).requires_grad_(), []
+    layer, x, constant = Linear(64, 32, format=format, dtype=torch.bfloat16), normal(8, 64, dtype=torch.bfloat16).requires_grad_(), []
     with Options():
         layer(x).sum().backward()
         assert constant == ["no", "no"]
         layer.freeze()(x).sum().backward()
-    assert constant[2:] == ["yes", "no"]  # the gradient multiplies by the transpose, which is made in the stream
+    assert constant[2:] == [frozen, "no"]  # the gradient multiplies by the transpose, which is made in the stream
 
 
 def test_a_format_that_a_gpu_lacks_is_refused_with_those_it_has(monkeypatch):
