@@ -23,6 +23,20 @@ __device__ __forceinline__ void load_box_for(void* target, const TensorMap& map,
     }
 }
 
+// As load_box_for(), into the shared memory of both CTAs of a pair: L2 is read once. The first CTA's barrier counts the bytes of both copies.
+template <int CTAS>
+__device__ __forceinline__ void load_box_for_all(void* target, const TensorMap& map, int32_t c0, int32_t c1, Barrier* barrier) {
+    if constexpr (CTAS == 1) {
+        load_box(target, map, c0, c1, barrier);
+    } else {
+        asm volatile(
+            "cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+            "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(target)),
+            "l"(&map), "r"(c0), "r"(c1), "r"(address_in_cta(barrier, 0)), "h"(uint16_t(0b11))
+            : "memory");
+    }
+}
+
 // Loads four rows of a matrix by index. The box of the map is one row high. An index outside the matrix gives zeros.
 __device__ __forceinline__ void load_four_rows(void* target, const TensorMap& map, int32_t column, int4 rows, Barrier* barrier) {
     asm volatile(

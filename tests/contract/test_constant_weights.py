@@ -9,19 +9,20 @@ from zoo.contract.array import Array, contiguous_strides
 from zoo.errors import ZooError
 from zoo.packaged import packaged
 
-DENSE = packaged.kernel("gemm.fp8b128.dense")
+FORMATS = ("fp8b128", "mxfp8", "nvfp4", "mxfp8_mxfp4")
 
 
-def word_of_b(M, N, K, **settings):
+def word_of_b(M, N, K, formats="fp8b128", **settings):
     """Of the parameter block: whether b is a constant."""
-    arrays, keywords = describe_arguments(DENSE, {"M": M, "N": N, "K": K}, settings)
+    kernel = packaged.kernel(f"gemm.{formats}.dense")
+    arrays, keywords = describe_arguments(kernel, {"M": M, "N": N, "K": K}, settings)
     arrays = {
         name: Array((1 + place) << 40, one.dtype, one.shape, contiguous_strides(one.shape))
         for place, (name, one) in enumerate(arrays.items())
     }
-    launch = resolve_without_device(DENSE, {**arrays, **keywords}, None)
-    place = launch.variant.launch.parameters[-2]  # before what the elements of D are
-    assert (place.offset, place.size) == (launch.variant.launch.parameter_bytes - 8, 4)
+    launch = resolve_without_device(kernel, {**arrays, **keywords}, None)
+    (place,) = [one for one in launch.variant.launch.parameters if one.name == "b_is_constant"]
+    assert place.size == 4
     return struct.unpack_from("<i", launch.logical_block(), place.offset)[0]
 
 
@@ -33,9 +34,10 @@ def test_weights_that_a_kernel_ahead_may_still_write_are_waited_for(sizes):
     assert word_of_b(*sizes) == word_of_b(*sizes, b_constant="no") == 0
 
 
+@pytest.mark.parametrize("formats", FORMATS)
 @pytest.mark.parametrize("sizes", SIZES)
-def test_a_promise_reaches_the_kernel(sizes):
-    assert word_of_b(*sizes, b_constant="yes") == 1
+def test_a_promise_reaches_the_kernel(sizes, formats):
+    assert word_of_b(*sizes, formats, b_constant="yes") == 1
 
 
 def test_a_promise_in_other_words_is_refused():

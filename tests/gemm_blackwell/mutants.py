@@ -51,6 +51,7 @@ INSTRUCTION_LIMIT = 600_000  # several times what the largest problem here takes
 WAIT, EXPECT, INIT = r"mbarrier\.try_wait", r"mbarrier\.arrive\.expect_tx", r"mbarrier\.init"
 ARRIVE = r"mbarrier\.arrive\.shared"
 LOAD, COPY, MMA = r"cp\.async\.bulk\.tensor\.2d", r"tcgen05\.cp", r"tcgen05\.mma"
+LOAD_TO_BOTH = r"cp\.async\.bulk\.tensor\.2d\S*multicast"
 COMMIT, COMMIT_TO_BOTH = r"tcgen05\.commit", r"tcgen05\.commit\S*multicast"
 ST, WAIT_ST = r"tcgen05\.st", r"tcgen05\.wait::st"
 LD, WAIT_LD, ALLOC, DEALLOC = r"tcgen05\.ld", r"tcgen05\.wait::ld", r"tcgen05\.alloc", r"tcgen05\.dealloc"
@@ -121,6 +122,8 @@ KINDS: dict[str, tuple[str, Callable[[At], Edit]]] = {
     "a box from 16 bytes or words further on": (LOAD, operand((1, 1, 0), add=16)),
     "a box to the next 1024 bytes": (LOAD, operand((0, 0), add=1024)),
     "a box counted by the next barrier": (LOAD, operand((2, 0), add=8)),
+    "a box to one CTA of the pair": (LOAD_TO_BOTH, operand(3, xor=2, type="b16")),
+    "a box to the other CTA of the pair alone": (LOAD_TO_BOTH, operand(3, xor=1, type="b16")),
     "scales are not copied": (COPY, delete),
     "scales are copied to the next column": (COPY, operand((0, 0), add=1)),
     "scales are copied from 16 bytes further on": (COPY, operand(1, add=1, type="b64")),
@@ -272,7 +275,7 @@ def in_a_loop_of_waits(lines: list[str], place: int) -> bool:
 @functools.cache
 def problems(product: str, variant_name: str) -> list[Problem]:
     """Several tiles a CTA; more lines than stages, shared where that is done; all steps of finishing; all dtypes of D; whole and half
-    steps of K; scales of a second tile of columns."""
+    steps of K; scales of a second tile of columns; weights that are constants, more and fewer lines than are loaded ahead."""
     kernel, variant = kernel_of(product), variant_of(product, variant_name)
     if "gather" in product:
         return problems_of_rows_through_an_index(kernel, variant)
@@ -280,14 +283,15 @@ def problems(product: str, variant_name: str) -> list[Problem]:
         return problems_of_groups(kernel, variant)
     line = KINDS_OF_FORMATS[product].line
     steps, found = list(finishing_steps(130, 32)), []
-    for M, N, K, dtype, finish in (
-        (130, 32, 224, "f32", steps[4]),
-        (4, 8, 8 * line + 32, "bf16", {}),
-        (130, 32, 64, "f16", steps[1]),
-        (20, 168, 2 * line, "bf16", {}),
-        (257, 264, 32, "f16", {}),
+    for M, N, K, dtype, finish, constant in (
+        (130, 32, 224, "f32", steps[4], "no"),
+        (4, 8, 8 * line + 32, "bf16", {}, "yes"),
+        (130, 32, 64, "f16", steps[1], "no"),
+        (20, 168, 2 * line, "bf16", {}, "no"),
+        (257, 264, 32, "f16", {}, "yes"),
     ):
-        found.append(dense_problem(kernel, variant, f"{M} x {N} x {K}", random_operands(product, M, N, K), dtype, 1, finish))
+        options = {"b_constant": constant}
+        found.append(dense_problem(kernel, variant, f"{M} x {N} x {K}", random_operands(product, M, N, K), dtype, 1, finish, options))
     return found
 
 

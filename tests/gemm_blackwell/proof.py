@@ -140,7 +140,7 @@ def random_problem(kernel: Kernel, variant: Variant, number: int) -> Problem:
             return chosen(kernel, variant, turn, gemm, **shapes)
     if grouping == "dense":
         steps = [{}, *finishing_steps(M, N, turn)]
-        options = {"batch_invariant": ("no", "yes")[turn % 2]}
+        options = {"batch_invariant": ("no", "yes")[turn % 2], "b_constant": ("no", "yes")[turn // 3]}
         words = f"{M} x {N} x {K}, random sizes"
         operands = random_operands(formats, M, N, K, turn)
         finish = steps[int(random.integers(len(steps)))]

@@ -49,7 +49,7 @@ def random_problem(kernel, variant, random):
             break
     steps = [{}, *finishing_steps(M, N, int(random.integers(100)))]
     finish = steps[int(random.integers(len(steps)))]
-    options = {"batch_invariant": str(random.choice(["no", "yes"]))}
+    options = {name: str(random.choice(["no", "yes"])) for name in ("batch_invariant", "b_constant")}
     dtype, gap = str(random.choice(DTYPES)), int(random.integers(4))
     operands = random_operands(formats, M, N, K, int(random.integers(1000)))
     words = f"{M} x {N} x {K}, {gap} apart, {', '.join(finish)}, {options}"

@@ -71,7 +71,9 @@ def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         return dense_problem(kernel, variant, words, operands, next(dtypes), multiprocessors=next(numbers), **how)
 
     for index, shape in enumerate(_SHAPES):
-        yield problem(f"{' x '.join(map(str, shape))}, random", random_operands(formats, *shape, index), gap=index % 3)
+        options = {"b_constant": "yes"} if index % 4 == 0 else {}
+        words = f"{' x '.join(map(str, shape))}, random" + ", b constant" * len(options)
+        yield problem(words, random_operands(formats, *shape, index), gap=index % 3, options=options)
     for index, shape in enumerate(_FINISHED):
         operands = random_operands(formats, *shape, index)
         for count, finish in enumerate(finishing_steps(*shape[:2], index)):

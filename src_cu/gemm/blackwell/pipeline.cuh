@@ -114,14 +114,20 @@ struct Pipeline {
         fence_before_handing_over();
         synchronise();
         fence_after_taking_over();
-        wait_for_previous_kernel();
-        let_next_kernel_launch();
+        // Where weights may be loaded ahead, the MMA warp waits in a branch of its own: else ptxas keeps its descriptors in per-lane registers.
+        constexpr bool LOADS_AHEAD = requires { requires Elements::LOADS_AHEAD; };
+        if constexpr (!LOADS_AHEAD) follow_previous_kernel();
         if (role == 1) {
+            if constexpr (LOADS_AHEAD) follow_previous_kernel();
             Mainloop<Tile> mainloop(tile);
             NextTile<Tile> next_tile{tile, walk};
             if (rank == 0) for_each_tile(tiles, next_tile, [&](const TileWork& work) { mainloop.run(tile, work, types, K); });
-        } else if (role != 3) {
-            move_data(role, tiles, elements, scales, store);
+        } else {
+            if constexpr (LOADS_AHEAD) {
+                if (role == 0 && elements.weights_ahead > 0) load_weights_ahead(tiles, elements);
+                follow_previous_kernel();
+            }
+            if (role != 3) move_data(role, tiles, elements, scales, store);
         }
         __syncwarp();
     }
@@ -137,6 +143,20 @@ struct Pipeline {
     }
 
    private:
+    __device__ __forceinline__ static void follow_previous_kernel() {
+        wait_for_previous_kernel();
+        let_next_kernel_launch();
+    }
+
+    // The weights of the first tile, before the previous kernel has ended. A whole warp calls this. The tiles must follow from arguments alone.
+    template <class Tiles, class Elements>
+    __device__ __forceinline__ void load_weights_ahead(Tiles tiles, const Elements& elements) const {
+        for_each_work(tiles, blockIdx.x / cluster, [&](const TileWork& work) {
+            if (elected()) elements.load_weights_ahead(tile, work, rank);
+        });
+        __syncwarp();
+    }
+
     template <class Tiles, class What>
     __device__ __forceinline__ void for_each_tile(Tiles tiles, NextTile<Tile>& next_tile, What what) const {
 #pragma unroll 1
@@ -153,7 +173,7 @@ struct Pipeline {
     // Producers and epilogue share one loop, since computing a tile's position is much code. The MMA warp has a loop of its own: in the shared
     // loop ptxas does not see that the warp is converged, and would keep descriptors in per-lane registers.
     template <class Tiles, class Elements, class Scales, class Store>
-    __device__ __forceinline__ void move_data(int role, const Tiles& tiles, const Elements& elements, const Scales& scales,
+    __device__ __forceinline__ void move_data(int role, const Tiles& tiles, Elements elements, const Scales& scales,
                                               Store store) const {
         BlockRing<Tile> ring;
         SumsReader<Tile> sums;

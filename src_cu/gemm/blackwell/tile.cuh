@@ -78,6 +78,9 @@ struct BlockScaledTile {
     static constexpr int CHUNK =
         SWAPPED ? 16 : 32;  // columns of sums that a thread reads at a time; an MMA computes whole chunks
     static_assert(CHUNK % (16 * CTAS) == 0);
+    // K blocks of constant weights that are copied before the previous kernel has ended. With many tokens, more would delay the first tokens.
+    static constexpr int WEIGHTS_AHEAD = SWAPPED ? STAGES : 3;
+    static_assert(WEIGHTS_AHEAD <= STAGES);
     static constexpr int SCALE_BYTES = Format::SCALE_TILES * SCALE_TILE_BYTES;  // of 128 rows of a K block
 
     struct alignas(1024) Stage {

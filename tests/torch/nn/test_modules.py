@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 
 import pytest
 import torch
@@ -241,19 +242,34 @@ def test_a_frozen_weight_has_fewer_bytes_and_nearly_the_numbers(format):
     assert not layer.bias.requires_grad and layer.freeze() is layer
 
 
-def test_a_weight_that_is_cast_in_the_stream_is_not_read_ahead_of_its_cast():
-    class Options(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, given=(), named=None):
-            if "gemm_fp8b128_dense" in str(function):
-                constant.append((named or {}).get("b_constant", "no"))
-            return function(*given, **(named or {}))
+class ConstantWeights(TorchDispatchMode):
+    """Whether each dense product was told that its weight is a constant."""
 
-    layer, x, constant = Linear(64, 32, dtype=torch.bfloat16), normal(8, 64, dtype=torch.bfloat16).requires_grad_(), []
-    with Options():
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def __torch_dispatch__(self, function, types, given=(), named=None):
+        if re.search(r"gemm_\w+_dense", str(function)):
+            self.told.append((named or {}).get("b_constant", "no"))
+        return function(*given, **(named or {}))
+
+
+@pytest.mark.parametrize("format", ["fp8b128", "nvfp4"])
+def test_a_weight_that_is_cast_in_the_stream_is_not_read_ahead_of_its_cast(format):
+    layer, x = Linear(64, 32, format=format, dtype=torch.bfloat16), normal(8, 64, dtype=torch.bfloat16).requires_grad_()
+    with ConstantWeights() as constant:
         layer(x).sum().backward()
-        assert constant == ["no", "no"]
+        assert constant.told == ["no", "no"]
         layer.freeze()(x).sum().backward()
-    assert constant[2:] == ["yes", "no"]  # the gradient multiplies by the transpose, which is made in the stream
+    assert constant.told[2:] == ["yes", "no"]  # the gradient multiplies by the transpose, which is made in the stream
+
+
+def test_a_weight_that_each_product_packs_is_not_read_ahead_of_that():
+    a, b = (zt.quantize(normal(32, 64, dtype=torch.bfloat16), format) for format in ("mxfp8", "mxfp4"))
+    with ConstantWeights() as constant:
+        zt.matmul(a, b.t(), b_constant="yes")
+    assert constant.told == ["no"]
 
 
 def test_a_format_that_a_gpu_lacks_is_refused_with_those_it_has(monkeypatch):

@@ -164,11 +164,8 @@ class Format:
         return self.packed(made) if self.packs else made
 
     def constant(self, weight: torch.Tensor) -> Quantized:
-        """`frozen`, of a weight that stays. The host waits for it, since products read a constant before the kernel ahead has ended."""
-        made = self.frozen(weight)
-        if made.elements.is_cuda:
-            torch.cuda.current_stream(made.elements.device).synchronize()
-        return made
+        """`frozen`, of a weight that stays."""
+        return _written(self.frozen(weight))
 
     def multiplied(self, plain: Quantized) -> Quantized:
         """A checkpoint's weights in numbers that the product multiplies: MXFP8 folded to fp8b128, and on Blackwell powers of two as scales."""
@@ -182,14 +179,14 @@ class Format:
         return plain
 
     def readable(self, plain: Quantized) -> Quantized:
-        """A checkpoint's weight in the order that the product reads."""
+        """A checkpoint's weight, which stays, in the order that the product reads."""
         plain = self.multiplied(plain)
         rows, columns = plain.stored_shape[-2:]
         if rows % self.multiple or columns % self.multiple:
             raise ArgumentError(f"{self.name} needs multiples of {self.multiple}, and this weight is {rows} x {columns}")
         if self.packs:
             return self.packed(plain)
-        return plain if self.weights == "fp8b128" else plain.laid("blocked")
+        return _written(plain if self.weights == "fp8b128" else plain.laid("blocked"))
 
     def packed(self, plain: Quantized) -> Quantized:
         """Plain 4-bit weights, such as a checkpoint's, in the order that the product reads."""
@@ -224,7 +221,8 @@ class Format:
 
         constant: no kernel of zoo that may still run writes the weight. promotion: of FP8 tokens and 4-bit weights.
         """
-        more: dict[str, Any] = {"b_constant": "yes"} if constant and self.tokens == "fp8b128" and groups is None else {}
+        # each product by weights in another format than its tokens first packs them
+        more: dict[str, Any] = {"b_constant": "yes"} if constant and self.tokens == self.weights and groups is None else {}
         if self.tokens == "fp8token":
             more["promotion"] = promotion
         if bias is not None:
@@ -280,6 +278,13 @@ def tensor_scale_of(x: torch.Tensor, groups: torch.Tensor | None = None) -> torc
     """Of nvfp4: one, or one for each group. Rows of no group count nothing."""
     _, scale = torch.ops.zoo.quantize_amax.all(x) if groups is None else torch.ops.zoo.quantize_amax_m_grouped_contiguous.all(x, groups)
     return scale
+
+
+def _written(made: Quantized) -> Quantized:
+    """The host waits until a constant weight is written, since products load it before the kernel ahead has ended."""
+    if made.elements.is_cuda:
+        torch.cuda.current_stream(made.elements.device).synchronize()
+    return made
 
 
 def _mn_major(scales: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,8 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
               scale_tiles = ceil_div(scales, SCALE_TILE_COLUMNS);
     const int split = splits > 1 ? cluster_rank() : 0;
     const DenseTiles<Tile> tiles{rows, N, weights, {blocks, splits, split}};
-    const ElementLoader<Tile> elements{a, b, box_rows, weight_row_bytes<Format>(types)};
+    const ElementLoader<Tile, true> elements{a, b, box_rows, weight_row_bytes<Format>(types),
+                                             b_is_constant ? Tile::WEIGHTS_AHEAD : 0};
     const BlockedScaleLoader<Tile> scale_loader{{a_scale_map, a_scale, scales, scale_tiles, ceil_div(rows, SCALE_TILE_ROWS)},
                                                 {b_scale_map, b_scale, scales, scale_tiles, ceil_div(N, SCALE_TILE_ROWS)}};
     const Finish finish{.d = d,

@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
     Tile& tile = *reinterpret_cast<Tile*>(memory);
     const int split = splits > 1 ? cluster_rank() : 0;
     const DenseTiles<Tile> tiles{M, N, weights, {ceil_div(K, Tile::Format::K_BLOCK_ELEMENTS), splits, split}};
-    const ElementLoader<Tile> elements{a, b, box_rows};
+    const ElementLoader<Tile, true> elements{a, b, box_rows, K_BLOCK_BYTES, b_is_constant ? Tile::WEIGHTS_AHEAD : 0};
     const Fp8b128ScaleLoader<Tile, SequentialTokenScales> scales{{a_scale, a_scale_is_ue8m0, 0, a_scale_row, a_scale_block},
                                                                  {b_scale, b_scale_is_ue8m0, 0, b_scale_row, b_scale_block},
                                                                  SequentialTokenScales(0)};

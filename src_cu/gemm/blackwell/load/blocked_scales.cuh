@@ -29,7 +29,7 @@ struct BlockedScaleLoader {
         prefetch(b.map);
     }
 
-    // A whole warp of each CTA calls this.
+    // A whole warp of each CTA calls this. Both CTAs of a pair need all scales of MMA operand B, so each CTA copies every second tile to both.
     __device__ __forceinline__ void load(Tile& tile, BlockRing<Tile>& ring, const TileWork& work, int rank) const {
         const MmaRows<Tile> rows(work);
         const BlockedScales mma_a = (Tile::SWAPPED ? b : a).of(work), mma_b = (Tile::SWAPPED ? a : b).of(work);
@@ -52,9 +52,9 @@ struct BlockedScaleLoader {
                 load_box_for<Tile::CTAS>(stage.mma_a, mma_a.map, 0, mma_a.before + (rows.a_scales + rank) * mma_a.tiles + first,
                                          full);
 #pragma unroll 1
-                for (int i = 0; i < b_tiles; i++)
-                    load_box_for<Tile::CTAS>(stage.mma_b[i], mma_b.map, 0,
-                                             mma_b.before + (rows.b_scales + i * mma_b.step) * mma_b.tiles + first, full);
+                for (int i = rank; i < b_tiles; i += Tile::CTAS)
+                    load_box_for_all<Tile::CTAS>(stage.mma_b[i], mma_b.map, 0,
+                                                 mma_b.before + (rows.b_scales + i * mma_b.step) * mma_b.tiles + first, full);
             }
             __syncwarp();
         }
