@@ -170,7 +170,7 @@ def test_deep_gemm_gets_groups_of_whole_tiles_and_full_places(monkeypatch, group
 class HummingLayer(torch.nn.Module):
     """humming's layer of experts, by its documentation: the ends of groups begin with 0."""
 
-    def __init__(self, *, shape_n, shape_k, weight_config, input_config, num_experts, torch_dtype):
+    def __init__(self, *, shape_n, shape_k, weight_config, input_config, num_experts, torch_dtype, **padding):
         super().__init__()
         assert weight_config == {"quant_method": "mxfp4"} and torch_dtype is torch.bfloat16
         self.humming_config = (num_experts, shape_n, shape_k)

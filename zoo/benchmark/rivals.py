@@ -143,6 +143,8 @@ def humming(torch: Any, product: Product, device: str) -> Case:
         shape_k=product.K,
         weight_config={"quant_method": "mxfp4"},
         input_config={"dtype": "float8e4m3"} if fp8 else None,
+        pad_n_to_multiple=256,  # as vLLM pads
+        pad_k_to_multiple=128,
         num_experts=len(one.ends),
         torch_dtype=torch.bfloat16,
     ).to(device)
