@@ -566,18 +566,29 @@ def wrappers_lose_no_experts_of_a_checkpoint(rank: int, size: int) -> None:
         assert not hasattr(state["model"]["router.weight"], "to_local")
 
 
-def another_order_of_gates(rank: int, size: int) -> str:
-    """In files of all ranks."""
+def of_gates(gates: str, experts: int, spread: bool) -> tuple[torch.nn.ModuleDict, SpreadState]:
+    options = {"group": distributed.group.WORLD} if spread else {}
+    model = torch.nn.ModuleDict({"experts": Experts(experts, 64, 64, gates=gates, **options)})
+    return model, SpreadState(model)
+
+
+def another_order_of_gates(rank: int, size: int, saves: str, loads: str) -> str:
+    """In files of all ranks, and of a layer without a group."""
+    spread, whole = (2, True), (2 * size, False)
+    here, there = (spread if one == "spread" else whole for one in (saves, loads))
     with tempfile.TemporaryDirectory() as own:
         folder = [own]
         distributed.broadcast_object_list(folder)
-        halves, interleaved = (
-            SpreadState(torch.nn.ModuleDict({"experts": Experts(2, 64, 64, gates=gates, group=distributed.group.WORLD)}))
-            for gates in ("halves", "interleaved")
-        )
-        checkpoint_files.save({"state": halves}, checkpoint_id=folder[0])
+        torch.manual_seed(0)
+        model, state = of_gates("halves", *here)
+        checkpoint_files.save({"state": state}, checkpoint_id=folder[0])
+        same, of_same = of_gates("halves", *there)
+        checkpoint_files.load({"state": of_same}, checkpoint_id=folder[0])
+        saved, loaded = model["experts"].down.weight, same["experts"].down.weight
+        part = slice(2 * rank, 2 * rank + 2)
+        assert torch.equal(saved if here == spread else saved[part], loaded if there == spread else loaded[part])
         try:
-            checkpoint_files.load({"state": interleaved}, checkpoint_id=folder[0])
+            checkpoint_files.load({"state": of_gates("interleaved", *there)[1]}, checkpoint_id=folder[0])
         except ArgumentError as error:
             return str(error)
         finally:
@@ -723,7 +734,14 @@ EQUAL_ON_FOUR = [
     (sends_a_token_once_to_a_rank, ()),
 ]
 REFUSED = [
-    (another_order_of_gates, (), r"experts.gate_up: the layer has gates='interleaved', and the state is of a layer with gates='halves'"),
+    *(
+        (
+            another_order_of_gates,
+            pair,
+            r"experts.gate_up: the layer has gates='interleaved', and the state is of a layer with gates='halves'",
+        )
+        for pair in (("spread", "spread"), ("spread", "whole"), ("whole", "spread"))
+    ),
     (another_library, (), "library: rank 0: zoo .*; install one version of zoo on all ranks"),
     (another_layer, (), r"layer: rank 0: Experts 2 x 256 x 128, fp8b128, gpt_oss.*; rank 1: .* silu.*; build one layer on all ranks"),
     (other_parts, (), r"parts: rank 0: 2; rank 1: 1; set one number on all ranks"),
