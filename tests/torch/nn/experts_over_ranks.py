@@ -198,12 +198,14 @@ class _Shapes(TorchDispatchMode):
 def a_capacity_fixes_every_shape(rank: int, size: int) -> None:
     """No host reads a number, and no shape depends on one: what a CUDA graph asks of a call."""
     seen = []
+    p, counts = divided("even", size)
+    here = mine(rank, counts)
+    _, many = layers(rank, size, p, "fp8_mxfp4", True, capacity=5, parts=2)
+    many(p.x[here], p.ids[here], p.weights[here])  # compares the ranks
     tolist, torch.Tensor.tolist = torch.Tensor.tolist, None
     try:
         for how in ("even", "all to one rank", "all dropped"):
-            p, counts = divided(how, size)
-            here = mine(rank, counts)
-            _, many = layers(rank, size, p, "fp8_mxfp4", True, capacity=5, parts=2)
+            p, _ = divided(how, size)
             with torch.no_grad(), _Shapes() as shapes:
                 many(p.x[here], p.ids[here].clone(), p.weights[here])
             seen.append(shapes.seen)
@@ -448,6 +450,8 @@ def captured_before_ranks_compare(rank: int, size: int) -> str:
                 assert many.ranks.sent_bytes == sent
 
     capture()
+    many(p.x, p.ids, p.weights)
+    capture()
     for capacity in (None, TOKENS):
         many.ranks.capacity = capacity
         capture()
@@ -486,9 +490,10 @@ def another_call(rank: int, size: int) -> str:
     return refused(call)
 
 
-def another_number_of_choices(rank: int, size: int) -> str:
+def another_number_of_choices(rank: int, size: int, capacity: str = "") -> str:
+    """Messages have one size: a row is filled up to 16 bytes."""
     p, _ = divided("even", size)
-    _, many = layers(rank, size, p, "fp8_mxfp4", True)
+    _, many = layers(rank, size, p, "fp8_mxfp4", True, capacity=int(capacity) if capacity else None)
     return refused(lambda: many(p.x, p.ids[:, : 1 + (rank > 0)], p.weights[:, : 1 + (rank > 0)]))
 
 
@@ -566,18 +571,29 @@ def wrappers_lose_no_experts_of_a_checkpoint(rank: int, size: int) -> None:
         assert not hasattr(state["model"]["router.weight"], "to_local")
 
 
-def another_order_of_gates(rank: int, size: int) -> str:
-    """In files of all ranks."""
+def of_gates(gates: str, experts: int, spread: bool) -> tuple[torch.nn.ModuleDict, SpreadState]:
+    options = {"group": distributed.group.WORLD} if spread else {}
+    model = torch.nn.ModuleDict({"experts": Experts(experts, 64, 64, gates=gates, **options)})
+    return model, SpreadState(model)
+
+
+def another_order_of_gates(rank: int, size: int, saves: str, loads: str) -> str:
+    """In files of all ranks, and of a layer without a group."""
+    spread, whole = (2, True), (2 * size, False)
+    here, there = (spread if one == "spread" else whole for one in (saves, loads))
     with tempfile.TemporaryDirectory() as own:
         folder = [own]
         distributed.broadcast_object_list(folder)
-        halves, interleaved = (
-            SpreadState(torch.nn.ModuleDict({"experts": Experts(2, 64, 64, gates=gates, group=distributed.group.WORLD)}))
-            for gates in ("halves", "interleaved")
-        )
-        checkpoint_files.save({"state": halves}, checkpoint_id=folder[0])
+        torch.manual_seed(0)
+        model, state = of_gates("halves", *here)
+        checkpoint_files.save({"state": state}, checkpoint_id=folder[0])
+        same, of_same = of_gates("halves", *there)
+        checkpoint_files.load({"state": of_same}, checkpoint_id=folder[0])
+        saved, loaded = model["experts"].down.weight, same["experts"].down.weight
+        part = slice(2 * rank, 2 * rank + 2)
+        assert torch.equal(saved if here == spread else saved[part], loaded if there == spread else loaded[part])
         try:
-            checkpoint_files.load({"state": interleaved}, checkpoint_id=folder[0])
+            checkpoint_files.load({"state": of_gates("interleaved", *there)[1]}, checkpoint_id=folder[0])
         except ArgumentError as error:
             return str(error)
         finally:
@@ -723,20 +739,30 @@ EQUAL_ON_FOUR = [
     (sends_a_token_once_to_a_rank, ()),
 ]
 REFUSED = [
-    (another_order_of_gates, (), r"experts.gate_up: the layer has gates='interleaved', and the state is of a layer with gates='halves'"),
+    *(
+        (
+            another_order_of_gates,
+            pair,
+            r"experts.gate_up: the layer has gates='interleaved', and the state is of a layer with gates='halves'",
+        )
+        for pair in (("spread", "spread"), ("spread", "whole"), ("whole", "spread"))
+    ),
     (another_library, (), "library: rank 0: zoo .*; install one version of zoo on all ranks"),
     (another_layer, (), r"layer: rank 0: Experts 2 x 256 x 128, fp8b128, gpt_oss.*; rank 1: .* silu.*; build one layer on all ranks"),
     (other_parts, (), r"parts: rank 0: 2; rank 1: 1; set one number on all ranks"),
     (another_capacity, ("4",), r"capacity: rank 0: 4; rank 1: 5; set one number on all ranks"),
     (another_capacity, ("none",), r"capacity: rank 0: None; rank 1: 5; set one number on all ranks"),
-    (captured_before_ranks_compare, (), r"captured\n.*without a capacity.*\n.*call the layer once before a CUDA graph.*\ncaptured$"),
+    (captured_before_ranks_compare, (), r"in the first call.*\ncaptured\n.*without a capacity.*\n.*call the layer once.*\ncaptured$"),
     (
         averaged_by_ddp,
         (),
         r"experts of rank \d\n.*DistributedDataParallel has copied the experts of one rank.*_set_params_and_buffers_to_ignore_for_model",
     ),
     (another_call, (), r"call: rank 0: needs no gradient; rank 1: needs gradients of experts; call the layer alike on all ranks"),
-    (another_number_of_choices, (), r"ids: rank 0: top_k 1; rank 1: top_k 2; choose as many experts for a token on all ranks"),
+    *(
+        (another_number_of_choices, given, r"ids: rank 0: top_k 1; rank 1: top_k 2; choose as many experts for a token on all ranks")
+        for given in ((), ("48",))
+    ),
     (another_order, (), r"call: rank 0: layer \d+ of the group; rank 1: layer \d+ of the group; call layers in one order on all ranks"),
     (
         wrong_options,

@@ -110,12 +110,31 @@ def test_a_state_of_other_settings_is_refused_by_both_names(frozen):
         torch.save(state, file)
         file.seek(0)
         layer = torch.nn.Sequential(Experts(2, 64, 64, format=format, **here))
-        sentence = f"0: the layer has {name}={here[name]!r}, and the state is of a layer with {name}={there[name]!r}; build the layer so"
+        sentence = f"0: the layer has {name}={here[name]!r}, and the state is of a layer with {name}={there[name]!r}; "
         for one in (state, torch.load(file, weights_only=True)):
             with pytest.raises(ArgumentError, match=re.escape(sentence)):
                 layer.load_state_dict(one)
         layer.load_state_dict(layer.state_dict())
         layer.load_state_dict(dict(state))  # as a file of tensors alone has it
+
+
+def test_a_state_of_all_experts_cut_by_hand_loads_where_the_part_is():
+    whole, part = Experts(4, 64, 64), Experts(2, 64, 64, first=2, total=4)
+    state = whole.state_dict()  # which tells first=0 after the cut
+    for name, one in state.items():
+        state[name] = one[2:]
+    part.load_state_dict(state)
+    assert torch.equal(part.down.weight, whole.down.weight[2:])
+
+
+def test_a_limit_of_another_type_is_a_float_in_a_file():
+    class Number(float):
+        """As numpy.float64, of which torch.load(weights_only=True) knows nothing."""
+
+    file = io.BytesIO()
+    torch.save(Experts(2, 64, 64, activation="gpt_oss", limit=Number(7)).state_dict(), file)
+    file.seek(0)
+    Experts(2, 64, 64, activation="gpt_oss", limit=7).load_state_dict(torch.load(file, weights_only=True))
 
 
 def test_the_shapes_of_a_frozen_state_tell_the_order_of_gates():

@@ -77,6 +77,7 @@ class Experts(torch.nn.Module):
         )
         total = None if total is None else whole(total, "Experts: total")
         _check(format, hidden, intermediate, activation, limit, gates)
+        limit = None if limit is None else float(limit)  # a number of numpy would need torch.load(weights_only=False)
         about = f"Experts {experts} x {hidden} x {intermediate}, {format}, {activation}, limit {limit}, gates {gates}, bias {bias}"
         exchange = parts, capacity, multiprocessors
         if group is None and exchange != (1, None, None):
@@ -181,7 +182,7 @@ class Experts(torch.nn.Module):
 
     def settings(self) -> dict[str, Any]:
         """What the numbers of a state mean, where shapes do not tell."""
-        return {"gates": self.gates, "activation": self.activation, "limit": self.limit, "first": self.first}
+        return {"gates": self.gates, "activation": self.activation, "limit": self.limit}
 
     def check_settings(self, who: str, found: Mapping[str, Any]) -> None:
         """Refuses a state of other settings. What the way through a file has lost is not compared."""
@@ -190,11 +191,17 @@ class Experts(torch.nn.Module):
                 raise ArgumentError(
                     f"load_state_dict: {who}: the layer has {name}={here!r}, and the state is of a layer with {name}={there!r}; build the layer so"
                 )
+        there = found.get("first", self.first)
+        if there != self.first and found.get("experts") == self.experts:  # the caller has cut or joined a state of another number
+            raise ArgumentError(
+                f"load_state_dict: {who}: the layer has first={self.first}, and the state is of a layer with first={there}; load the state of "
+                "these experts"
+            )
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if hasattr(destination, "_metadata"):  # where torch keeps versions of modules
-            destination._metadata[prefix[:-1]].update(self.settings())
+            destination._metadata[prefix[:-1]].update(self.settings(), first=self.first, experts=self.experts)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *more: Any) -> None:
         self.check_settings(prefix[:-1] or "Experts", local_metadata)

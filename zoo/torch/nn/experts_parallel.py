@@ -120,15 +120,15 @@ class Ranks:
         }
         for place, (name, remedy) in enumerate(remedies.items()):
             self._same(name, [one[place] for one in every], f"{remedy} on all ranks")
-        self._compared = self.parts, self.capacity
+        self._compared: tuple[int, int | None, int] | None = None  # parts, capacity and choices of a token in the call before
 
-    def asks_for_counts(self) -> bool:
+    def asks_for_counts(self, choices: int) -> bool:
         """Whether the ranks tell each other counts and settings: without a capacity, and where a call follows new sizes of messages."""
-        asks = self.capacity is None or (self.parts, self.capacity) != self._compared
+        asks = self.capacity is None or (self.parts, self.capacity, choices) != self._compared
         if asks and capturing():
             raise ArgumentError(
-                "Experts: capacity: the host reads what ranks send in a call without a capacity, and in the first call after parts or capacity has "
-                "changed; set a capacity on all ranks, and call the layer once before a CUDA graph captures it"
+                "Experts: capacity: the host reads what ranks send in a call without a capacity, in the first call, and after parts, capacity or top_k "
+                "has changed; set a capacity on all ranks, and call the layer once before a CUDA graph captures it"
             )
         return asks
 
@@ -172,7 +172,7 @@ class Ranks:
         self._same("ids", [f"top_k {one}" for one in of_token], "choose as many experts for a token on all ranks")
         words = [", ".join(word for bit, word in enumerate(_MODES) if one >> bit & 1) or "needs no gradient" for one in others]
         self._same("call", words, "call the layer alike on all ranks, with gradients of the same inputs")
-        self._compared = self.parts, self.capacity
+        self._compared = self.parts, self.capacity, choices
         return list(zip(send, receive, strict=True))
 
     def begin(self, what: str, rows: torch.Tensor, send: list[int], receive: list[int]) -> Callable[[], torch.Tensor]:
@@ -293,7 +293,7 @@ def _trips(
     ranks: Ranks, format: str, x: list[torch.Tensor], ids: list[torch.Tensor], weights: list[torch.Tensor], modes: tuple[bool, ...]
 ) -> list[_Trip]:
     """One for each part of the tokens. All ranks learn the sizes of all parts at once."""
-    asks = ranks.asks_for_counts()
+    asks = ranks.asks_for_counts(ids[0].shape[1])
     operands = (RECIPES[format].tokens(one.detach()) for one in x)
     found = [_Trip(ranks, *one) for one in zip(operands, ids, (one.detach() for one in weights), strict=True)]
     if asks:

@@ -25,7 +25,7 @@ class SpreadState:
 
         names = ("model", "optimisers")
         state = self._mapped(dict(zip(names, get_state_dict(self.model, self.optimisers), strict=True)), _spread)
-        return {**state, "settings": {_matrix(name): _of_all_ranks(layer) for name, layer in self._experts().items()}}
+        return {**state, "settings": {_matrix(name): layer.settings() for name, layer in self._experts().items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         from torch.distributed.checkpoint.state_dict import set_state_dict
@@ -47,26 +47,27 @@ class SpreadState:
         return mapped(state)  # type: ignore[no-any-return]
 
     def _experts(self) -> dict[str, Experts]:
-        """By name of a parameter or buffer of which each rank has its experts. Wrappers such as torch.compile change names of modules, but
-        not names of a state, so addresses match both."""
+        """By name of a parameter or buffer. Wrappers such as torch.compile change names of modules, but not names of a state, so addresses
+        match both."""
         from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
         names = defaultdict(list)
         for name, one in get_model_state_dict(self.model).items():
-            if isinstance(one, torch.Tensor) and not is_spread(one):
-                names[one.data_ptr()].append(name)
+            if isinstance(one, torch.Tensor):
+                names[_address(one)].append(name)
         found: dict[str, Experts] = {}
         for prefix, layer in self.model.named_modules():
-            for name, one in layer.state_dict().items() if isinstance(layer, Experts) and layer.ranks is not None else ():
-                if name.startswith(("gate_up.", "down.")) and one.numel():
+            for name, one in layer.state_dict().items() if isinstance(layer, Experts) else ():
+                if name.startswith(("gate_up.", "down.")) and _here(one).numel():
                     who = f"SpreadState: {f'{prefix}.{name}'.lstrip('.')}"
-                    if is_spread(one):
+                    if layer.ranks is not None and is_spread(one):
                         raise ArgumentError(
                             f"{who} is a DTensor already; pass the parameters of gate_up and down to fully_shard as ignored_params="
                         )
-                    if one.is_meta or one.data_ptr() not in names:
+                    same = () if one.is_meta else names.get(_address(one), ())
+                    if layer.ranks is not None and not same:
                         raise ArgumentError(f"{who}: the state of the model has no tensor in the memory of these experts")
-                    found |= dict.fromkeys(names[one.data_ptr()], layer)
+                    found |= dict.fromkeys(same, layer)
         return found
 
 
@@ -75,8 +76,15 @@ def _matrix(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _of_all_ranks(layer: Experts) -> dict[str, Any]:
-    return {name: one for name, one in layer.settings().items() if name != "first"}
+def _here(one: Any) -> torch.Tensor:
+    """The shard of this rank, or a whole tensor."""
+    found: torch.Tensor = one.to_local() if is_spread(one) else one
+    return found
+
+
+def _address(one: Any) -> int:
+    found: int = _here(one).data_ptr()
+    return found
 
 
 def _spread(one: torch.Tensor, ranks: Ranks) -> torch.Tensor:
