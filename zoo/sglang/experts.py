@@ -19,12 +19,12 @@ from sglang.srt.layers.moe.utils import get_moe_a2a_backend
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang.srt.runtime_context import get_exec, get_lora, get_parallel
 
-from zoo.errors import ArgumentError, ZooError
+from zoo.errors import ArgumentError
 from zoo.sglang import support
 from zoo.sglang.support import say_refused, say_served
 from zoo.torch.nn.experts import Experts
 from zoo.torch.quantized import Quantized
-from zoo.torch.serving import check_signatures, format_for, load, squares
+from zoo.torch.serving import because, check_signatures, format_for, load, squares
 
 _PACKAGE = "sglang.srt.layers.quantization"
 _METHODS = {
@@ -49,8 +49,8 @@ def _choose(weights: str, usual: Callable[..., None], method: Any, layer: Any, m
         why = _refusal(method, layer, moe_runner_config, weights)
         if why is None:
             _experts(method, layer, weights, trial=True)  # while SGLang still has a choice: later, its router suits zoo alone
-    except (ZooError, AttributeError) as error:  # AttributeError of another version of SGLang
-        why = str(error)
+    except Exception as error:
+        why = because(error)
     if why is not None:
         say_refused(f"{weights} experts", why)
     method.zoo_serves = why is None
@@ -59,7 +59,7 @@ def _choose(weights: str, usual: Callable[..., None], method: Any, layer: Any, m
 def _backend(usual: Callable[..., Any], method: Any, layer: Any) -> Any:
     """Around get_moe_runner_backend: by none, SGLang gives ids and weights in place of what triton_kernels reads."""
     found = usual(method, layer)
-    return None if getattr(method, "zoo_serves", False) and found is not None and found.is_triton_kernels() else found
+    return None if getattr(method, "zoo_serves", None) is True and found is not None and found.is_triton_kernels() else found
 
 
 def _refusal(method: Any, layer: Any, config: Any, weights: str) -> str | None:
@@ -120,17 +120,17 @@ def _activation(config: Any) -> dict[str, Any] | None:
 
 def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> None:
     """Around process_weights_after_loading."""
-    if not getattr(method, "zoo_serves", False):
+    if getattr(method, "zoo_serves", None) is not True:
         return usual(method, layer)
     names = [f"{matrix}_{name}" for matrix in ("w13", "w2") for name in ("weight", _SCALES[weights])]
     if not all(getattr(layer, name).numel() for name in names):
         raise ArgumentError(support.PACKED)
     try:
         made = _experts(method, layer, weights)
-    except (ZooError, AttributeError) as error:
+    except Exception as error:
         if method.get_moe_runner_backend(layer) is None:
-            raise ArgumentError(f"zoo cannot serve these {weights} experts: {error}; set ZOO_SGLANG=0") from error
-        say_refused(f"{weights} experts", error)
+            raise ArgumentError(f"zoo cannot serve these {weights} experts: {because(error)}; set ZOO_SGLANG=0") from error
+        say_refused(f"{weights} experts", because(error))
         method.zoo_serves = False
         return usual(method, layer)
     method.zoo = made
@@ -188,7 +188,7 @@ def _read(method: Any, weights: str, given: Callable[[str], torch.Tensor], matri
 def _apply(usual: Callable[..., Any], method: Any, layer: Any, dispatch_output: Any) -> Any:
     """Around apply."""
     made = getattr(method, "zoo", None)
-    if made is None:
+    if not isinstance(made, Experts):
         return usual(method, layer, dispatch_output)
     x, chosen, factor = dispatch_output.hidden_states, dispatch_output.topk_output, method.moe_runner_config.routed_scaling_factor
     weights = chosen.topk_weights

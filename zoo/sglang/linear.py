@@ -16,14 +16,14 @@ import torch
 from sglang.srt.layers.linear import LinearBase
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-from zoo.errors import ArgumentError, ZooError
+from zoo.errors import ArgumentError
 from zoo.sglang import support
 from zoo.sglang.support import say_refused, say_served
 from zoo.torch.folded import in_fp8b128
 from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.products import product
 from zoo.torch.quantized import Quantized
-from zoo.torch.serving import as_bytes, check_signatures, format_for, load, squares
+from zoo.torch.serving import as_bytes, because, check_signatures, format_for, load, squares
 
 _PACKAGE = "sglang.srt.layers.quantization"
 _METHODS = {"fp8b128": f"{_PACKAGE}.fp8:Fp8LinearMethod", "nvfp4": f"{_PACKAGE}.modelopt_quant:ModelOptFp4LinearMethod"}
@@ -67,7 +67,7 @@ _NAMES = {"fp8b128": ("weight", "weight_scale_inv"), "nvfp4": ("weight", "weight
 
 def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> None:
     """Around process_weights_after_loading."""
-    if getattr(layer, "zoo_about", {}).get("layout", "plain") != "plain":
+    if vars(layer).get("zoo_about", {}).get("layout", "plain") != "plain":
         raise ArgumentError(support.PACKED)
     try:
         plain = _READ[weights](method, layer)
@@ -80,8 +80,8 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
             load(format, plain.device.index)
         weight = format_of(format).readable(plain)
         product(torch.zeros((1, weight.shape[1]), dtype=torch.bfloat16, device=weight.device), weight, format)
-    except (ZooError, AttributeError) as error:
-        say_refused(f"{weights} linear layers", error)
+    except Exception as error:
+        say_refused(f"{weights} linear layers", because(error))
         return usual(method, layer)
     for name, part in zip(_NAMES[weights], (weight.elements, weight.scales, weight.tensor_scale), strict=False):
         assert part is not None
@@ -99,7 +99,7 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
 
 def _apply(weights: str, usual: Callable[..., Any], method: Any, layer: Any, x: Any, bias: torch.Tensor | None = None) -> Any:
     """Around apply."""
-    if not hasattr(layer, "zoo_about"):
+    if "zoo_about" not in vars(layer):
         return usual(method, layer, x, bias)
     if not isinstance(x, torch.Tensor) and weights == "fp8b128":  # whose parameters SGLang's own function can read
         say_refused("fp8b128 linear layers", "SGLang quantised their tokens before")

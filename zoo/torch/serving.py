@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import zoo
-from zoo.errors import ArgumentError
+from zoo.errors import ArgumentError, ZooError
 from zoo.torch.quantized import Quantized
 
 # weights, whether the checkpoint has a format for tokens -> formats, the first that a GPU has
@@ -52,6 +52,11 @@ def squares(elements: torch.Tensor, scales: torch.Tensor) -> Quantized:
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Parameters of torch hold these dtypes as bytes."""
     return tensor if tensor.dtype in (torch.uint8, torch.float8_e4m3fn, torch.float32) else tensor.view(torch.uint8)
+
+
+def because(error: Exception) -> str:
+    """Why a layer stays with its client. Another version of the client may raise anything, so errors that are not zoo's are named."""
+    return str(error) if isinstance(error, ZooError) else f"{type(error).__name__}: {error}"
 
 
 def check_signatures(expected: dict[str, str]) -> None:

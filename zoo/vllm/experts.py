@@ -19,11 +19,11 @@ from vllm.model_executor.layers.fused_moe.activation import MoEActivation
 from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.utils import is_weights_pre_processed, replace_parameter
 
-from zoo.errors import ArgumentError, ZooError
+from zoo.errors import ArgumentError
 from zoo.runtime.torch_dtypes import torch_dtype
 from zoo.torch.nn.experts import Experts
 from zoo.torch.quantized import Quantized
-from zoo.torch.serving import check_signatures, squares
+from zoo.torch.serving import because, check_signatures, squares
 from zoo.vllm.support import format_for, load, no_format, say_refused, say_served
 
 _PACKAGE = "vllm.model_executor.layers.fused_moe"
@@ -99,19 +99,19 @@ def _served(method: Any) -> type:
         zoo_ids: torch.Tensor | None = None  # by global id, the id here or -1; none where the experts here follow each other
 
         def process_weights_after_loading(self, layer: Any) -> None:
-            before, self.zoo = self.zoo, None
+            before, self.zoo, name = self.zoo, None, getattr(layer, "layer_name", "")
             try:
                 if is_weights_pre_processed():
                     raise ArgumentError("the weights are packed for another kernel")
                 made, self.zoo_ids = _experts(self, layer, kind)
-            except (ZooError, AttributeError) as error:  # another version of vLLM may have renamed what is read
-                say_refused(f"experts in {kind.weights}", layer.layer_name, error)
+            except Exception as error:
+                say_refused(f"experts in {kind.weights}", name, because(error))
                 super().process_weights_after_loading(layer)
                 return
             self.zoo = made if before is None else _copied(made, before)
-            for name in kind.names():
-                replace_parameter(layer, name, getattr(layer, name).data.new_empty(0))
-            say_served(f"experts in {kind.weights}", self.zoo.format, layer.layer_name)
+            for parameter in kind.names():
+                replace_parameter(layer, parameter, getattr(layer, parameter).data.new_empty(0))
+            say_served(f"experts in {kind.weights}", self.zoo.format, name)
 
         def apply(
             self,
@@ -159,8 +159,8 @@ class ZooRoutedExperts(RoutedExperts):
             return method
         try:
             why = _refusal(method, self, kind)
-        except AttributeError as error:  # of another version of vLLM
-            why = str(error)
+        except Exception as error:
+            why = because(error)
         if why is not None:
             say_refused(f"experts in {kind.weights}", prefix, why)
             return method

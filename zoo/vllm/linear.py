@@ -29,11 +29,11 @@ from vllm.model_executor.kernels.linear import (
 from vllm.model_executor.utils import is_weights_pre_processed, replace_parameter
 from vllm.platforms import PlatformEnum, current_platform
 
-from zoo.errors import ArgumentError, ZooError
+from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.products import product
 from zoo.torch.quantized import Quantized
-from zoo.torch.serving import as_bytes, check_signatures, squares
+from zoo.torch.serving import as_bytes, because, check_signatures, squares
 from zoo.vllm.support import format_for, load, mark_compiled_code, no_format, on_cpu, say_refused, say_served
 
 _PACKAGE = "vllm.model_executor.kernels.linear"
@@ -68,8 +68,17 @@ class _Linear:
 
     @classmethod
     def can_implement(cls, config: Any) -> tuple[bool, str | None]:
+        try:
+            why = cls._refusal(config)
+        except Exception as error:  # another version of vLLM may have other configs
+            why = because(error)
+            say_refused(f"{cls.weights} linear layers", "", why)
+        return why is None, why
+
+    @classmethod
+    def _refusal(cls, config: Any) -> str | None:
         quantized = cls._quantized_tokens(config)
-        return (True, None) if format_for(cls.weights, quantized) else (False, no_format(cls.weights, quantized))
+        return None if format_for(cls.weights, quantized) else no_format(cls.weights, quantized)
 
     @classmethod
     def _quantized_tokens(cls, config: Any) -> bool:
@@ -84,8 +93,8 @@ class _Linear:
             load(format)
             weight = format_of(format).readable(self._weight(layer))
             self._multiply(weight, format, weight.elements.new_zeros((1, weight.stored_shape[1]), dtype=torch.bfloat16), None)
-        except (ZooError, AttributeError) as error:  # another version of vLLM may have renamed what is read
-            say_refused(kind, name, error)
+        except Exception as error:
+            say_refused(kind, name, because(error))
             token = _without_zoo.set(True)
             try:
                 layer.zoo_usual = self._usual()
@@ -136,11 +145,11 @@ class ZooFp8BlockLinear(_Linear, Fp8BlockScaledMMLinearKernel):
     weights = "fp8b128"
 
     @classmethod
-    def can_implement(cls, config: Any) -> tuple[bool, str | None]:
+    def _refusal(cls, config: Any) -> str | None:
         tokens, weights = config.activation_quant_key.scale, config.weight_quant_key.scale
         if tokens.static or tuple(tokens.group_shape) != (1, 128) or tuple(weights.group_shape) != (128, 128):
-            return False, "zoo has dynamic scales for 1 x 128 of tokens and 128 x 128 of weights"
-        return super().can_implement(config)
+            return "zoo has dynamic scales for 1 x 128 of tokens and 128 x 128 of weights"
+        return super()._refusal(config)
 
     def _weight(self, layer: Any) -> Quantized:
         if getattr(layer, "is_bmm", False):
@@ -188,10 +197,10 @@ class ZooMxfp8Linear(_Linear, Mxfp8LinearKernel):
     weights = "mxfp8"
 
     @classmethod
-    def can_implement(cls, config: Any) -> tuple[bool, str | None]:
+    def _refusal(cls, config: Any) -> str | None:
         if config.bmm_batch_size is not None:
-            return False, "vLLM multiplies this weight as a batch"
-        return super().can_implement(config)
+            return "vLLM multiplies this weight as a batch"
+        return super()._refusal(config)
 
     def _usual(self) -> Any:
         return init_mxfp8_linear_kernel(weight_shape=self.config.weight_shape)

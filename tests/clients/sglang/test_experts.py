@@ -11,7 +11,7 @@ import torch
 
 from tests.clients.experts import EXPERTS, HIDDEN, INTERMEDIATE, TOP, clamped, gpt_oss, in_float32, interleaved, routed, silu, weights_of
 from tests.clients.sglang.conftest import BLACKWELL, HOPPER
-from tests.clients.sglang.test_linear_layers import config_of, why_no_update
+from tests.clients.sglang.test_linear_layers import config_of, unpublished, why_no_update
 from tests.clients.weights import error
 from zoo.errors import ArgumentError
 
@@ -186,7 +186,14 @@ def test_layers_that_zoo_cannot_compute_keep_sglangs_method_with_one_warning(cas
     assert len(said) == 1 and word in said[0] and "stay with SGLang's own kernel" in said[0]
 
 
-SETTINGS = ["LoRA", "experts move between ranks", "tokens are sent", "--enable-deterministic-inference", "--load-format presharded"]
+SETTINGS = [
+    "LoRA",
+    "experts move between ranks",
+    "tokens are sent",
+    "--enable-deterministic-inference",
+    "--load-format presharded",
+    "not published",
+]
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -199,6 +206,8 @@ def test_settings_that_zoo_cannot_serve_keep_sglangs_method(setting, runner, mon
     monkeypatch.setattr(
         experts, "get_moe_a2a_backend", lambda: MoeA2ABackend.DEEPEP if setting == "tokens are sent" else MoeA2ABackend.NONE
     )
+    if setting == "not published":
+        monkeypatch.setattr(experts, "get_lora", unpublished)
     scopes = {
         "LoRA": lambda: get_lora().override(enable_lora=True),
         "experts move between ranks": lambda: get_exec().moe.override(enable_eplb=True),
@@ -245,7 +254,7 @@ def test_weights_that_zoo_refuses_go_through_sglangs_method_if_that_reads_ids(we
     seen = []
     monkeypatch.setattr(Fp8MoEMethod, "process_weights_after_loading_block_quant", lambda self, layer: seen.append(layer))
     layer = layer_of(weights, runner)
-    monkeypatch.setattr(experts, "_read", lambda method, *_: method.weights_of_another_sglang)
+    monkeypatch.setattr(experts, "_read", lambda method, *_: vars(method)["weights_of_another_sglang"])
     if weights == "mxfp4":
         with pytest.raises(ArgumentError, match=r"weights_of_another_sglang.*set ZOO_SGLANG=0"):
             layer.quant_method.process_weights_after_loading(layer)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -134,7 +135,12 @@ def test_a_layer_compiles_as_one_graph(gpu, bf16):
         assert torch.equal(compiled(x), layer(x)[0])
 
 
-@pytest.mark.parametrize("why", ["no cubins", "a shape that zoo has not"])
+def unpublished():
+    """What SGLang answers where a process has published no settings, as in its own tests of methods."""
+    raise ValueError("config namespace not published")
+
+
+@pytest.mark.parametrize("why", ["no cubins", "a shape that zoo has not", "not published"])
 def test_layers_that_zoo_refuses_go_through_sglangs_method_with_one_warning(why, gpu, bf16, monkeypatch, caplog):
     from sglang.srt.layers.linear import ReplicatedLinear
 
@@ -143,6 +149,8 @@ def test_layers_that_zoo_refuses_go_through_sglangs_method_with_one_warning(why,
     columns = 48 if why == "a shape that zoo has not" else 64
     if why == "no cubins":
         monkeypatch.setattr(support, "formats_on", lambda device: ())
+    if why == "not published":
+        monkeypatch.setattr(support, "get_exec", unpublished)
     for number in (0, 1):
         layer = ReplicatedLinear(columns, 64, bias=False, quant_config=config_of("nvfp4"), prefix=f"layers.{number}")
         for one in layer.parameters():
@@ -152,6 +160,16 @@ def test_layers_that_zoo_refuses_go_through_sglangs_method_with_one_warning(why,
         assert not hasattr(layer, "zoo_about") and not support.served
     said = [one.getMessage() for one in caplog.records if one.name == "sglang.zoo"]
     assert len(said) == 1 and "stay with SGLang's own kernel" in said[0]
+    assert ("ValueError: config namespace not published" in said[0]) == (why == "not published")
+
+
+def test_a_layer_that_answers_any_name_is_not_taken_for_a_packed_layer():
+    """SGLang's own tests call methods on mocks."""
+    from zoo.sglang import experts, linear
+
+    layer, method, usual = MagicMock(), MagicMock(), MagicMock(return_value="SGLang's")
+    assert linear._apply("fp8b128", usual, method, layer, None) == experts._apply(usual, method, layer, None) == "SGLang's"
+    assert linear._pack("fp8b128", usual, method, layer) == experts._pack("fp8b128", usual, method, layer) == "SGLang's"
 
 
 SETTINGS = {

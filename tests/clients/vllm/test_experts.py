@@ -249,7 +249,7 @@ def test_a_name_that_another_vllm_has_not_leaves_experts_to_vllm_with_one_warnin
         monkeypatch.setattr(experts, "_NUMBERS", (*experts._NUMBERS, "swiglu_of_another_vllm"))
     layer = layer_of("fp8")
     if when == "loaded":
-        monkeypatch.setattr(experts, "_placed", lambda layer: layer.map_of_another_vllm)
+        monkeypatch.setattr(experts, "_placed", lambda layer: vars(layer)["map_of_another_vllm"])
     load(layer, weights_of("fp8b128")[0], "fp8")
     assert seen == [layer] and not support.served and len(said) == 1 and "of_another_vllm" in said[0]
 

@@ -187,7 +187,7 @@ def test_a_weight_that_zoo_refuses_is_served_by_the_kernel_that_vllm_takes_witho
     monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
     columns = 48 if why == "48" else 64  # 48: no multiple of 32
     if why != "48":
-        monkeypatch.setattr(ZooNvFp4Linear, "_tensor_scale", lambda self, layer: layer.scale_of_another_vllm)
+        monkeypatch.setattr(ZooNvFp4Linear, "_tensor_scale", lambda self, layer: vars(layer)["scale_of_another_vllm"])
     here = {current_platform._enum: [*kernels._POSSIBLE_NVFP4_KERNELS[current_platform._enum], EmulationNvFp4LinearKernel]}
     monkeypatch.setattr(kernels, "_POSSIBLE_NVFP4_KERNELS", here)
     layer = ColumnParallelLinear(columns, 128, bias=False, quant_config=modelopt_config(), prefix="model.layers.7.proj")
@@ -200,6 +200,17 @@ def test_a_weight_that_zoo_refuses_is_served_by_the_kernel_that_vllm_takes_witho
     assert len(said) == 1 and why in said[0] and "model.layers.*.proj" in said[0]
     x = torch.randn(4, columns, dtype=torch.bfloat16)
     assert error(layer(x)[0], x.float() @ numbers[:, :columns].t()) < 0.2
+
+
+@pytest.mark.parametrize("name", ["ZooFp8BlockLinear", "ZooMxfp8Linear", "ZooMxFp4Linear"])
+def test_a_config_of_another_vllm_is_refused_with_one_warning(name, gpu, monkeypatch):
+    """vLLM asks the kernels of a list in turn, and an error would keep the model from loading."""
+    from zoo.vllm import linear, support
+
+    said = []
+    monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
+    fits, why = getattr(linear, name).can_implement(object())
+    assert not fits and why.startswith("AttributeError") and len(said) == 1 and why in said[0]
 
 
 @pytest.mark.parametrize("config", ["fp8", "mxfp8", "modelopt"])
