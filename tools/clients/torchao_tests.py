@@ -16,37 +16,16 @@ import sys
 import types
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import zoo
+from tools.clients.outcomes import Outcomes, device
 from tools.clients.record import Seen, write
 from tools.deep_gemm_tests import commit_of
 from zoo.compat.deep_gemm import finder
 
 TESTS = "test/prototype/moe_training/test_fp8_blockwise_deepgemm_backend.py"
 BACKEND = "torchao.prototype.blockwise_fp8_training.deepgemm_grouped_kernels"
-
-
-class Outcomes:
-    """A plugin of pytest: what became of the tests of each function."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
-        self.reasons: dict[str, str] = {}
-        self.lacks: Counter[str] = Counter()
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        name = report.nodeid.rpartition("::")[2].partition("[")[0]
-        if report.skipped:
-            reason = str(report.longrepr[2]).removeprefix("Skipped: ")
-            self.counts[name]["skipped"] += 1
-            self.reasons[name] = reason
-            self.lacks[reason] += 1
-        elif report.when == "call" or report.failed:
-            self.counts[name]["failed" if report.failed else "passed"] += 1
-            if report.failed:
-                self.reasons[name] = str(getattr(report.longrepr, "reprcrash", report.longrepr))[:160]
 
 
 def main() -> int:
@@ -70,13 +49,19 @@ def main() -> int:
     code = int(pytest.main([*quiet, f"--rootdir={given.checkout}", str(given.checkout / TESTS)], plugins=[outcomes]))
     version = given.version or commit_of(given.checkout)
     print(f"\ntorchao {version} on zoo {zoo.__version__}\n\n| test | passed | failed | not run |\n|---|---|---|---|")
-    for name, count in outcomes.counts.items():
-        skipped = f"{count['skipped']}: {outcomes.reasons[name]}" if count["skipped"] else outcomes.reasons.get(name, "")
+    counts, reasons = defaultdict[str, Counter[str]](Counter), dict[str, str]()
+    for test, (outcome, reason) in outcomes.of.items():
+        name = test.rpartition("::")[2].partition("[")[0]
+        counts[name][outcome] += 1
+        reasons[name] = reason or reasons.get(name, "")
+    for name, count in counts.items():
+        skipped = f"{count['skipped']}: {reasons[name]}" if count["skipped"] else reasons[name][:160]
         print(f"| `{name}` | {count['passed']} | {count['failed']} | {skipped.replace('|', '/')} |")
-    passed, failed = (sum(count[word] for count in outcomes.counts.values()) for word in ("passed", "failed"))
-    print(f"\n{passed} passed, {failed} failed, {outcomes.lacks.total()} not run")
+    passed, failed = (sum(count[word] for count in counts.values()) for word in ("passed", "failed"))
+    lacks = Counter(reason for outcome, reason in outcomes.of.values() if outcome == "skipped")
+    print(f"\n{passed} passed, {failed} failed, {lacks.total()} not run")
     if given.record:
-        write(Seen("torchao", version, "its tests of the DeepGEMM backend", device(), passed, failed, dict(outcomes.lacks)), given.record)
+        write(Seen("torchao", version, "its tests of the DeepGEMM backend", device(), passed, failed, dict(lacks)), given.record)
     return code != 0 or bool(foreign)
 
 
@@ -87,12 +72,6 @@ def found_functions() -> dict[str, str]:
     for name, one in functions.items():
         print(f"torchao's {name}: {one.__module__}.{one.__qualname__}")
     return {name: str(one.__module__) for name, one in functions.items()}
-
-
-def device() -> str:
-    import torch
-
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
 
 
 if __name__ == "__main__":
