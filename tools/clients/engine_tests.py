@@ -155,7 +155,7 @@ def run(client: str, folder: Path, files: list[str], file: Path, before: Path | 
     return int(code)
 
 
-def in_vllm() -> Counter[Any] | None:
+def in_vllm() -> Counter[tuple[str, str]] | None:
     """Without a GPU vLLM has no platform; its tests then run as on a CPU."""
     import vllm.platforms
 
@@ -169,10 +169,12 @@ def in_vllm() -> Counter[Any] | None:
     if os.environ["ZOO_VLLM"] == "0":
         return None
     assert zoo.vllm._registered == {"linear", "experts"}
-    return importlib.import_module("zoo.vllm.support").served
+    from zoo.vllm.support import served
+
+    return served
 
 
-def in_sglang() -> Counter[Any] | None:
+def in_sglang() -> Counter[tuple[str, str]] | None:
     from sglang.srt.plugins.hook_registry import HookRegistry
 
     import zoo.sglang
@@ -182,7 +184,9 @@ def in_sglang() -> Counter[Any] | None:
     if os.environ["ZOO_SGLANG"] == "0":
         return None
     assert zoo.sglang._registered == ["linear", "experts", "mxfp8"]
-    return importlib.import_module("zoo.sglang.support").served
+    from zoo.sglang.support import served
+
+    return served
 
 
 if __name__ == "__main__":
