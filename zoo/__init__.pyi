@@ -2788,6 +2788,7 @@ def launch(
     row_scale: _Array | None = None,
     c: _Array | None = None,
     batch_invariant: Literal["no", "yes"] = "no",
+    b_constant: Literal["no", "yes"] = "no",
 ) -> None: ...
 @overload
 def launch(
@@ -6678,6 +6679,7 @@ def prepare(
     row_scale: _Array | None = None,
     c: _Array | None = None,
     batch_invariant: Literal["no", "yes"] = "no",
+    b_constant: Literal["no", "yes"] = "no",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -10613,6 +10615,7 @@ def call(
     row_scale: _Array | None = None,
     c: _Array | None = None,
     batch_invariant: Literal["no", "yes"] = "no",
+    b_constant: Literal["no", "yes"] = "no",
 ) -> Any: ...
 @overload
 def call(

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "7c9c608c7be3d5ec5de5ff8cb396ace5d241a4acbe04f9dd04b517caf61a1b25"
+EVIDENCE_SHA256 = "308a9efd9da888d77542695d7513a049a49118598b4040dba199f0523abe57dd"
