@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,14 +122,12 @@ class Limits:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [one for one in items if self.passed is None or one.nodeid in self.passed]
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self) -> Iterator[None]:
+    def pytest_runtest_setup(self) -> None:
         signal.signal(signal.SIGALRM, self._fail)
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def pytest_runtest_teardown(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _fail(self, *_: Any) -> None:
         raise TimeoutError(f"took over {SECONDS} s")
