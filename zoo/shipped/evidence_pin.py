@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "308a9efd9da888d77542695d7513a049a49118598b4040dba199f0523abe57dd"
+EVIDENCE_SHA256 = "6196b4f1df24217c8d75d3754c604344fcb848342d06b4cdd8d483c1c63d68bd"
