@@ -71,17 +71,18 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
         raise ArgumentError(support.PACKED)
     try:
         plain = _READ[weights](method, layer)
-        if plain is None:  # FP8 of another kind, which is no matter of zoo's
-            return usual(method, layer)
-        format = format_for(weights, True, support.formats_on(plain.device))
-        if format is None:
-            raise ArgumentError(f"zoo has no product of {weights} weights on this device")
-        if plain.device.type == "cuda":
-            load(format, plain.device.index)
-        weight = format_of(format).readable(plain)
-        product(torch.zeros((1, weight.shape[1]), dtype=torch.bfloat16, device=weight.device), weight, format)
+        if plain is not None:
+            format = format_for(weights, True, support.formats_on(plain.device))
+            if format is None:
+                raise ArgumentError(f"zoo has no product of {weights} weights on this device")
+            if plain.device.type == "cuda":
+                load(format, plain.device.index)
+            weight = format_of(format).readable(plain)
+            product(torch.zeros((1, weight.shape[1]), dtype=torch.bfloat16, device=weight.device), weight, format)
     except Exception as error:
         say_refused(f"{weights} linear layers", because(error))
+        return usual(method, layer)
+    if plain is None:  # FP8 of another kind, which is no matter of zoo's
         return usual(method, layer)
     for name, part in zip(_NAMES[weights], (weight.elements, weight.scales, weight.tensor_scale), strict=False):
         assert part is not None

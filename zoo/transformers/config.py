@@ -38,6 +38,8 @@ class ZooConfig(QuantizationConfigMixin):
                 raise ArgumentError(f"ZooConfig: format '{name}' does not train; frozen=False needs {' or '.join(TRAINING)}")
         if not frozen and experts_format not in (None, "fp8b128"):
             raise ArgumentError("ZooConfig: experts of a model that trains are in fp8b128; leave out experts_format")
+        if isinstance(modules_to_not_convert, str):
+            raise ArgumentError(f"ZooConfig: modules_to_not_convert is a list of names, such as [{modules_to_not_convert!r}]")
         self.quant_method = METHOD
         self.format, self.experts_format, self.frozen = format, experts_format, frozen
         self.modules_to_not_convert = modules_to_not_convert

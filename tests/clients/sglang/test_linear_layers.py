@@ -172,6 +172,16 @@ def test_a_layer_that_answers_any_name_is_not_taken_for_a_packed_layer():
     assert linear._pack("fp8b128", usual, method, layer) == experts._pack("fp8b128", usual, method, layer) == "SGLang's"
 
 
+def test_an_error_of_sglangs_own_method_is_not_taken_for_zoos(caplog):
+    from zoo.sglang import linear
+
+    method = types.SimpleNamespace(use_mxfp8=False, convert_mxfp8_to_block=False, block_quant=False, weight_block_size=None)
+    usual = MagicMock(side_effect=RuntimeError("SGLang's"))
+    with pytest.raises(RuntimeError, match="SGLang's"):
+        linear._pack("fp8b128", usual, method, types.SimpleNamespace())
+    assert usual.call_count == 1 and not caplog.records
+
+
 SETTINGS = {
     "--fp8-gemm-backend is triton": ("fp8b128", lambda: get_exec().kernel.override(fp8_gemm_runner_backend="triton")),
     "--fp4-gemm-backend is marlin": ("nvfp4", lambda: get_exec().kernel.override(fp4_gemm_runner_backend="marlin")),

@@ -182,6 +182,8 @@ def test_wrong_configs_say_what_to_do():
         ZooConfig("fp8_mxfp4", frozen=False)
     with pytest.raises(ArgumentError, match="no argument bits"):
         ZooConfig("fp8b128", bits=4)
+    with pytest.raises(ArgumentError, match=r"a list of names, such as \['q_proj'\]"):
+        ZooConfig("fp8b128", modules_to_not_convert="q_proj")
     quantizer = ZooQuantizer(ZooConfig())
     with pytest.raises(ArgumentError, match="disk"):
         quantizer.validate_environment(device_map={"": "disk"})
