@@ -12,7 +12,7 @@ import sys
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):  # type: ignore[no-untyped-def]
-        if name != "deep_gemm" or os.environ.get("ZOO_DEEP_GEMM", "1") == "0":
+        if name != "deep_gemm" or os.environ.get("ZOO_DEEP_GEMM") in ("0", "off"):
             return None
         zoo = importlib.util.find_spec("zoo")
         for folder in (zoo and zoo.submodule_search_locations) or ():

@@ -90,7 +90,7 @@ def _uninstall(folder: Path) -> None:
 def _status(folder: Path) -> None:
     on = installed(folder)
     spec = real.found()
-    off = os.environ.get("ZOO_DEEP_GEMM", "1") == "0"
+    off = os.environ.get("ZOO_DEEP_GEMM") in ("0", "off")
     provider = f"zoo {zoo.__version__}, as {__version__}" if on and not off else spec.origin if spec is not None else "nobody"
     print(f"deep_gemm is provided by  {provider}{'; ZOO_DEEP_GEMM=0 switches zoo off' if on and off else ''}")
     print(f"installed by zoo          {'yes' if on else 'no'}, in {folder}")
