@@ -9,7 +9,7 @@
 
 #include <pthread.h>
 
-enum { MOST_DEVICES = 5, MOST_CALLS = 512, MOST_PLANS = 8 };
+enum { MOST_DEVICES = 6, MOST_CALLS = 512, MOST_PLANS = 8 };
 
 static call *calls[MOST_CALLS];
 static int call_count, threads, count;
