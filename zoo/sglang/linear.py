@@ -65,25 +65,31 @@ _READ: dict[str, Callable[[Any, Any], Quantized | None]] = {"fp8b128": _fp8b128,
 _NAMES = {"fp8b128": ("weight", "weight_scale_inv"), "nvfp4": ("weight", "weight_scale", "weight_scale_2")}
 
 
+def _ready(weights: str, plain: Quantized) -> tuple[Quantized, str]:
+    """The weight as a product of zoo reads it, and its format. The product has run once."""
+    format = format_for(weights, True, support.formats_on(plain.device))
+    if format is None:
+        raise ArgumentError(f"zoo has no product of {weights} weights on this device")
+    if plain.device.type == "cuda":
+        load(format, plain.device.index)
+    weight = format_of(format).readable(plain)
+    product(torch.zeros((1, weight.shape[1]), dtype=torch.bfloat16, device=weight.device), weight, format)
+    return weight, format
+
+
 def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> None:
     """Around process_weights_after_loading."""
     if vars(layer).get("zoo_about", {}).get("layout", "plain") != "plain":
         raise ArgumentError(support.PACKED)
     try:
         plain = _READ[weights](method, layer)
-        if plain is not None:
-            format = format_for(weights, True, support.formats_on(plain.device))
-            if format is None:
-                raise ArgumentError(f"zoo has no product of {weights} weights on this device")
-            if plain.device.type == "cuda":
-                load(format, plain.device.index)
-            weight = format_of(format).readable(plain)
-            product(torch.zeros((1, weight.shape[1]), dtype=torch.bfloat16, device=weight.device), weight, format)
+        ready = None if plain is None else _ready(weights, plain)
     except Exception as error:
         say_refused(f"{weights} linear layers", because(error))
         return usual(method, layer)
-    if plain is None:  # FP8 of another kind, which is no matter of zoo's
+    if ready is None:  # FP8 of another kind, which is no matter of zoo's
         return usual(method, layer)
+    weight, format = ready
     for name, part in zip(_NAMES[weights], (weight.elements, weight.scales, weight.tensor_scale), strict=False):
         assert part is not None
         if part.data_ptr() != getattr(layer, name).data_ptr():
