@@ -103,9 +103,8 @@ def command(
     Calls are replayed from a CUDA graph over buffers larger than the L2 cache, in turns with copies of the same bytes;
     figures are medians. `of copy` is the share of the faster copy's bandwidth.
 
-    A GEMM is timed beside the products of torch, DeepGEMM, triton_kernels and humming that can be imported, on random operands of the same
-    sizes. Each result is checked first. zoo is `82% faster` where the other's time is
-    82 % longer.
+    A GEMM is timed beside the products of torch, DeepGEMM, triton_kernels and humming that can be imported, on random
+    operands of the same sizes. Each result is checked first. zoo is `82% faster` where the other's time is 82 % longer.
 
     `zoo bench layer` times whole layers of zoo.torch.nn; `zoo bench layer --help` has its options.
     """

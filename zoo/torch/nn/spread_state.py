@@ -31,7 +31,10 @@ class SpreadState:
         from torch.distributed.checkpoint.state_dict import set_state_dict
 
         for name, layer in self._experts().items():
-            layer.check_settings(_matrix(name), state["settings"][_matrix(name)])
+            try:
+                layer.check_settings(_matrix(name), state["settings"][_matrix(name)])
+            except ArgumentError as refusal:
+                raise ArgumentError(f"{refusal}; if dcp.load read it, the weights are already the file's") from None
         here = self._mapped(state, lambda one, ranks: one.to_local() if is_spread(one) else one)
         set_state_dict(self.model, self.optimisers, model_state_dict=here["model"], optim_state_dict=here["optimisers"])
 
