@@ -17,9 +17,9 @@ SHARED = ".shared .align 16 .b8 answer[32]; .shared .align 8 .b64 bar[2];"
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 
 
-def run(body, *, grid=1, block=32, cluster=None, scheduling="last", limit=200_000, buffers=(4096,), **options):
+def run(body, *, grid=1, block=32, cluster=None, scheduling="last", limit=200_000, buffers=(4096,), directives="", **options):
     gpu = emulator.Device(arch="sm_100a", scheduling=scheduling, instruction_limit=limit, **options)
-    text = kernel(body, parameters=len(buffers), shared=SHARED, target="sm_100a")
+    text = kernel(body, parameters=len(buffers), shared=SHARED, target="sm_100a", directives=directives)
     places = [gpu.alloc(buffer) for buffer in buffers]
     return launch(text, device=gpu, grid=grid, block=block, cluster=cluster, params=places), gpu, places
 
@@ -198,6 +198,9 @@ def test_a_grid_whose_clusters_wait_for_more_of_them_than_run_at_once():
     counter = np.zeros(1, np.uint32)
     assert run(body, grid=4, buffers=(counter,), limit=2_000_000, multiprocessors=4)[0].ok
     assert kinds(run(body, grid=4, buffers=(counter,), multiprocessors=3)[0]) & {"deadlock", "livelock"}
+    two_each = {"directives": ".maxntid 32, 1, 1\n.minnctapersm 2", "buffers": (counter,), "multiprocessors": 2}
+    assert run(body, grid=4, limit=2_000_000, **two_each)[0].ok
+    assert kinds(run(body, grid=5, **two_each)[0]) & {"deadlock", "livelock"}
 
 
 # ---- what is no mistake ----------------------------------------------------------------------------------------------

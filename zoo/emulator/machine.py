@@ -545,7 +545,8 @@ class Machine:
         """Run the grid to its end, a deadlock or the instruction limit."""
         self.running = []
         random = self.device.scheduling == "random"
-        most = self.waiting_clusters.all if self.workspace else self.device.multiprocessors  # clusters that may be resident
+        together = (self.program.entry.directives.get("minnctapersm") or (1,))[0]  # CTAs that a multiprocessor has room for
+        most = self.waiting_clusters.all if self.workspace else together * self.device.multiprocessors  # clusters that may be resident
         window = most if self.workspace else 2 if random else 1  # clusters that run side by side when they need not
         last_admission, last_relief, idle_rounds, seen_progress = 0, 0, 0, -1
         engine = self.asynchronous
