@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2] / "src_cu"
 FILES = sorted(ROOT.rglob("*.toml"))
 TESTS = ROOT.parent / "tests" / "zoo_src"  # a zoo of the tests' own, held to the same
 WINDOW = 6
+SCREEN = 160  # characters
 
 
 def lines_that_say_something(path: Path) -> list[str]:
@@ -46,6 +47,12 @@ def test_a_copy_of_six_lines_is_seen_wherever_it_stands_and_five_are_not():
     assert repeated({"a": ["first", *stretch], "b": [*stretch, "last"]}) == ["a: line = 0", "b: line = 0"]
     assert repeated({"a": [*stretch, "between", *stretch]}) == ["a: line = 0", "a: line = 0"]
     assert repeated({"a": stretch[:-1], "b": stretch[:-1]}) == []
+
+
+def test_no_line_of_a_table_runs_past_a_screen():
+    files = [*FILES, *sorted(TESTS.rglob("*.toml"))]
+    longest = [f"{path.name}:{at}" for path in files for at, line in enumerate(path.read_text().splitlines(), 1) if len(line) > SCREEN]
+    assert longest == []
 
 
 def folder_of(table: dict) -> str:
