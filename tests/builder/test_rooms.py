@@ -1,4 +1,4 @@
-"""The rooms of src_cu: which headers a room may include, and how many files a kernel is made of."""
+"""The rooms of src_cu: which headers a room may include, how many files a kernel is made of, and how many private words the GEMMs have."""
 
 import re
 from pathlib import Path
@@ -19,6 +19,7 @@ MAY_INCLUDE = {
 }
 KERNELS = sorted(path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("kernels/*.cu"))
 GROUPED = ("group", "gather", "workspace")
+GLOSSARY = SOURCES / "gemm/README.md"
 GATED = ("swiglu", "gated", "epilogues")  # names of sources whose epilogue has an activation or a quantiser
 
 
@@ -71,3 +72,20 @@ def test_the_head_of_a_kernel_lists_its_headers(source):
     head = text[: text.index("#include")]
     own = [Path(one).name for one in includes(source) if not one.startswith("common/")]
     assert [name for name in own if name not in head] == []
+
+
+def words_of_the_glossary() -> list[str]:
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", GLOSSARY.read_text().partition("## Glossary")[2], re.MULTILINE)
+    assert rows[0] == "word"
+    return [word for row in rows[1:] for word in row.split(", ")]
+
+
+def test_the_glossary_explains_at_most_40_words_once():
+    words = words_of_the_glossary()
+    assert 0 < len(words) <= 40
+    assert len(set(words)) == len(words)
+
+
+def test_the_glossary_has_no_word_that_sources_do_not_use():
+    used = " ".join(path.read_text() for path in (SOURCES / "gemm").rglob("*.*") if path.suffix != ".md").lower()
+    assert [word for word in words_of_the_glossary() if not re.search(rf"\b{re.escape(word.lower())}", used)] == []

@@ -27,7 +27,7 @@ concept OneTilePerCluster = requires { requires Pipeline::ONE_TILE_PER_CLUSTER; 
 
 constexpr int PREFETCHED = 3;  // K blocks of weights: more cost more than they gain
 
-// A thread initialises the barriers, and early loads are issued. All threads call this.
+// A thread initialises the barriers, and loads that need not wait for the previous kernel are issued. All threads call this.
 template <class Tile, class Schedule, class Operands>
 __device__ __forceinline__ void begin_tile(Tile& tile, const Schedule& schedule, const Operands& operands, EarlyLoads early,
                                            const auto& initialise_more) {
