@@ -5,7 +5,7 @@
 
 namespace zoo {
 
-struct ChosenHalf;  // a tag that stands for the dtype
+struct ChosenHalf;  // a tag for the dtype
 
 // `first` goes to the low half. Both conversions are issued, so there is no branch and no third register. The first conversion has no
 // predicate: ptxas keeps a register that may not be written alive too long, and then registers spill.

@@ -140,7 +140,7 @@ WAYS = {
     },
     **{
         f"four bits, {said}{QUANTISED}{lying}, {tokens} tokens{under}, {how}": Way(
-            f"{name}{QUANTISED}{lying}", {"IN_CLUSTER_OR_TURN": 1, "TOKENS": tokens} | constants, sizes, settings, together
+            f"{name}{QUANTISED}{lying}", {"IN_CLUSTER_OR_SEQUENCE": 1, "TOKENS": tokens} | constants, sizes, settings, together
         )
         for said, name in ({"one matrix": FOUR_BIT, "bf16 one matrix": "gemm.bf16_nvfp4.dense"} | GROUPS_OF_FOUR_BITS).items()
         for lying, tokens, under, constants, settings in (

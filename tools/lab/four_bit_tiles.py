@@ -144,7 +144,7 @@ class Timer:
         for tile in tiles(self.chosen.kernel(self.name), self.kind):
             if not is_likely(tile, problem):
                 continue
-            either, several = "IN_CLUSTER_OR_TURN" in tile.constants and "fp8b128" in self.ending, tile.constants["CTAS"] > 1
+            either, several = "IN_CLUSTER_OR_SEQUENCE" in tile.constants and "fp8b128" in self.ending, tile.constants["CTAS"] > 1
             for (way, how), cubins in self.pinned.items():
                 if (either or way == "turn") and (several or how == "shared"):
                     yield " ".join([tile.name, *[way] * either, *[how] * several]), cubins, tile.name

@@ -75,8 +75,8 @@ struct BlockScaledTile {
     static constexpr int FIRST_SCALE_COLUMN = TENSOR_MEMORY_COLUMNS - SCALE_BUFFERS * SCALE_COLUMNS;
     static constexpr int SECOND_SUMS = (FIRST_SCALE_COLUMN / 2 >= COLUMNS ? COLUMNS : FIRST_SCALE_COLUMN - COLUMNS) / 32 * 32;
     static constexpr bool OVERLAPPED = SECOND_SUMS < COLUMNS;
-    static constexpr int CHUNK =
-        SWAPPED ? 16 : 32;  // columns of sums that a thread reads at a time; an MMA computes whole chunks
+    // Columns of sums that a thread reads at a time. An MMA computes whole chunks.
+    static constexpr int CHUNK = SWAPPED ? 16 : 32;
     static_assert(CHUNK % (16 * CTAS) == 0);
     // K blocks of constant weights that are copied before the previous kernel has ended. With many tokens, more would delay the first tokens.
     static constexpr int WEIGHTS_AHEAD = SWAPPED ? STAGES : 3;

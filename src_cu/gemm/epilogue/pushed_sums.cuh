@@ -42,7 +42,7 @@ struct PushedSums {
     static __device__ __forceinline__ int split_of_this_cta() { return cluster_rank() / Tile::SHARERS; }
     static __device__ __forceinline__ int own_parts(int rank) { return (PARTS - rank + SPLITS - 1) / SPLITS; }
 
-    // One thread calls this. `others`: further arrivals that the sums are waited for with.
+    // One thread calls this. `others`: threads that also arrive, after they have copied factors.
     __device__ __forceinline__ void initialise(uint32_t others = 0) {
         zoo::initialise(&arrived, 1 + others);
         arrive_expecting_bytes(&arrived, own_parts(split_of_this_cta()) * SPLITS * PART_BYTES);

@@ -24,8 +24,8 @@
 
 namespace zoo {
 
-constexpr int SCALE_BLOCK =
-    128;  // elements of a row that share a scale: also the depth of a K block, and the rows of B that share a scale
+// Elements of a row that share a scale: also the depth of a K block, and the rows of B that share a scale.
+constexpr int SCALE_BLOCK = 128;
 
 template <int TOKENS_, int WEIGHTS_, int STAGES_, int WARPGROUPS_, bool SWAPPED_, bool OVERLAPPED_,
           int WEIGHTS_PER_SCALE_ = SCALE_BLOCK, int COLUMN_PASSES_ = !SWAPPED_ && WEIGHTS_ == 256 ? 2 : 1>
@@ -41,8 +41,8 @@ struct Fp8Tile {
 
     static constexpr int ROWS = SWAPPED ? WEIGHTS : TOKENS;  // of the wgmmas
     static constexpr int COLUMNS = (SWAPPED ? TOKENS : WEIGHTS) / COLUMN_PASSES;
-    static constexpr int ROW_PASSES =
-        ROWS / (WARPGROUPS * WGMMA_ROWS);  // a warpgroup multiplies so many times 64 rows, one after the other
+    // A warpgroup multiplies so many times 64 rows, one after the other.
+    static constexpr int ROW_PASSES = ROWS / (WARPGROUPS * WGMMA_ROWS);
     static constexpr int PASSES = ROW_PASSES * COLUMN_PASSES;
     static constexpr int SUMS = COLUMNS / 2;  // registers of 64 x COLUMNS
     // Rows of the tile that share an entry of weight_scales. Tiles of 192 rows begin inside a scale block, so an entry is for one wgmma.

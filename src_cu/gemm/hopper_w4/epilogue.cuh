@@ -213,9 +213,8 @@ __device__ __forceinline__ void store_16_bit(const FourBitResult<FORMAT>& d, Sta
 #pragma unroll
     for (int first = 0; first < Tile::TOKENS; first += Staged::STEP) {
         constexpr int COUNT = Staged::STEP / 16;
-        uint32_t
-            matrices[COUNT]
-                    [4];  // 8 tokens x 8 weight rows each: [0], [1] weight rows 0-7, 8-15 of tokens 0-7, [2], [3] of tokens 8-15
+        // A matrix has 8 tokens x 8 weight rows: [0] and [1] weight rows 0-7 and 8-15 of tokens 0-7, [2] and [3] those of tokens 8-15.
+        uint32_t matrices[COUNT][4];
         auto encode = [&]<class Half>() {
 #pragma unroll
             for (int m = 0; m < COUNT * 4; m++) {

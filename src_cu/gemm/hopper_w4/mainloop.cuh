@@ -52,8 +52,8 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
     float partial_0[COLUMNS / 2], partial_1[COLUMNS / 2];  // of both token parts
     auto begin_block = [&] {                               // unpacks a K block and starts the wgmmas of its first part
         tile.wait_until_full(ring);
-        block.multiply_from(tile, ring.stage);
-        block.unpack_from(tile, ring.stage);
+        block.set_multiplied_stage(tile, ring.stage);
+        block.set_unpacked_stage(tile, ring.stage);
         auto next = block.load(0, chunks_left);
         RowMagnitudes entries = look_up(next, table);
         hold(partial_0);
@@ -130,7 +130,7 @@ __device__ __forceinline__ void multiply_with_one_partial(Tile& tile, FragmentsO
     decltype(block.load(0, 0)) next;
     RowMagnitudes entries;
     auto unpack_all_but_last = [&](auto&& wait_for_chunk) {
-        block.unpack_from(tile, ring.stage);
+        block.set_unpacked_stage(tile, ring.stage);
         next = block.load(0, chunks_left);
         entries = look_up(next, table);
 #pragma unroll
@@ -148,7 +148,7 @@ __device__ __forceinline__ void multiply_with_one_partial(Tile& tile, FragmentsO
         const int stage = ring.stage;
         ring.advance();
         chunks_left -= PROMOTED_CHUNKS;
-        block.multiply_from(tile, stage);
+        block.set_multiplied_stage(tile, stage);
 #pragma unroll
         for (int part = 0; part < TOKEN_PARTS; part++) {
             hold(partial);
@@ -273,7 +273,7 @@ struct Every128Loop {
         asm volatile("" : "+r"(own_scale));
         tile.wait_until_full(ring);
         stage = ring.stage;
-        block.unpack_from(tile, stage);
+        block.set_unpacked_stage(tile, stage);
         unpack_half(0);
     }
 
@@ -284,7 +284,7 @@ struct Every128Loop {
     __device__ __forceinline__ void multiply(Ring<Tile::STAGES>& ring, bool is_last, float (&sums)[SUMS]) {
         ring.advance();
         if (!is_last) tile.wait_until_full(ring);
-        block.multiply_from(tile, stage);
+        block.set_multiplied_stage(tile, stage);
         if constexpr (!IS_FIRST) wait_for_multiplications<0>();
         start(0, 0);
         if constexpr (!IS_FIRST) {
@@ -301,7 +301,7 @@ struct Every128Loop {
         previous_stage = stage;
         // Stored weights unpack the last K block twice, because the stage after it may not be filled. Packed weights become zeros there.
         if (!Tile::STORED || !is_last) stage = ring.stage;
-        block.unpack_from(tile, stage);
+        block.set_unpacked_stage(tile, stage);
         unpack_half(0);
         if constexpr (TOKEN_PARTS == 2) promote<1>(1, 0, previous_stage, sums);
     }

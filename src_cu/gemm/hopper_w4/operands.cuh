@@ -19,7 +19,7 @@ namespace zoo {
 
 // A chunk of weights has 64 weight rows and 64 columns of K. A K block has four chunks: the 256 columns of a stage.
 constexpr int CHUNK_ROWS = 64, CHUNK = 64, CODE_BYTES = CHUNK_ROWS * CHUNK / 2;
-constexpr int PROMOTED_CHUNKS = 4;  // of a K block
+constexpr int PROMOTED_CHUNKS = 4;  // chunks of a K block, after which sums are promoted
 
 // Tables name the values of the constants FORMAT and PROMOTION.
 enum class WeightFormat { nvfp4, mxfp4 };
@@ -41,8 +41,8 @@ struct PromoteAlways {
     __device__ __forceinline__ float added(float sum, float partial) const { return __fadd_rn(sum, partial); }
 };
 
-// Promotes after each K block if `asked`, by the caller. Otherwise partial sums grow along all of K, and replace the f32 sums after each K block.
-// The replacement is an fma with the factor `kept` = 0. So one loop serves both cases, by one instruction.
+// Promotes after each K block if the caller has `asked`. Otherwise partial sums grow along all of K, and replace the f32 sums after each K block.
+// sum * kept + partial, one fma, does either: `kept` is 1 or 0. So one loop serves both cases.
 struct PromoteIfAsked {
     bool asked, begin = true;
     float kept;
@@ -204,7 +204,8 @@ struct SourceRows {
 };
 
 // Gathering threads: eight lanes copy 128 bytes of a row, 16 bytes each, to the places where a tensor copy would put them. Row numbers stay in
-// registers, so a copy needs four instructions. One thread copies a token's scale128.
+// registers, so a copy needs four instructions. One thread copies a token's scale128. A thread's rows are STEP = 4 or 12 apart.
+// So every second row has the swizzle of the first row. The other rows flip bit 2 of the piece, which is 64 bytes.
 template <class Tile, class Schedule>
 __device__ __forceinline__ void gather_tokens(Tile& tile, Schedule schedule, const GatheredRows& a, const auto& scales,
                                               int thread) {

@@ -2,9 +2,9 @@
 // With SPLITS > 1, the CTAs of a cluster split K where tiles do not fill the GPU. Included by packed.cu and stored.cu, which add mainloop.cuh. bf16 kernels
 // use its parts.
 //
-//     warp of producers     1        loads weights and tokens into stages
-//                           2 - 4    gather tokens or copy scale128, if the kernel does either
-//     math warpgroups       dequantize, multiply and promote; then finish and store D, or send sums to the cluster's CTAs
+//     warps 0 to 7     two math warpgroups dequantize, multiply and promote; then they finish and store D, or send sums to the cluster's CTAs
+//     warp 8           one lane loads weights and tokens into stages
+//     warps 9 to 11    gather tokens or copy scale128, if the kernel does either
 #pragma once
 
 #include <cstdint>

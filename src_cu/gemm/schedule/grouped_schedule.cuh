@@ -102,7 +102,7 @@ struct GroupedSchedule {
 //     lane          0              1                  31
 //     groups        0  1  2  3     4  5  6  7   ...   124  125  126  127        a step
 //
-// Tiles run down a whole group without bands. TOGETHER neighbouring CTAs get the same tile.
+// Tiles run down a whole group without bands. If TOGETHER is 2, both CTAs of a pair get the same tile, and divide it.
 template <class Tile, class Groups, int TOGETHER = 1>
 struct ManyGroupsSchedule {
     static constexpr bool WARP_COLLECTIVE = true;
@@ -133,8 +133,8 @@ struct ManyGroupsSchedule {
             if (first_group >= count) return false;
             find_groups();
         }
-        const int owner =
-            __ffs(__ballot_sync(ALL, index < end_indices[EACH - 1])) - 1;  // the lane whose groups have tile `index`
+        // The lane whose groups have tile `index`.
+        const int owner = __ffs(__ballot_sync(ALL, index < end_indices[EACH - 1])) - 1;
         int own = 0, own_begin = begin, own_end = ends[0], own_first = first_index;
 #pragma unroll
         for (int i = 1; i < EACH; i++)

@@ -1,5 +1,5 @@
 // Schedules: which tiles of D a CTA computes, and in which sequence. This header is for one matrix, grouped_schedule.cuh for groups. All
-// GEMMs include it.
+// GEMMs on Hopper include it. Those on Blackwell use ceil_div() and BandedTile.
 //
 // next() of a schedule returns the CTA's next tile. Each role of a CTA (producer, math warps) walks through its own copy of the schedule.
 // All lanes of a warp must call next() of a WARP_COLLECTIVE schedule together.

@@ -14,7 +14,7 @@ constexpr int SEGMENT = 32;  // neighbouring columns of a row that one thread ho
 
 enum class OutputType { bf16, f16, f32 };
 
-// Numbers that are added to sums: a bias or c, in f32 or bf16 as the launch says.
+// Numbers that are added to sums: a bias or c, in f32 or bf16, as the launch chooses.
 struct Addend {
     const uint8_t* first = nullptr;  // null: there is nothing to add
     int is_bf16 = 0;

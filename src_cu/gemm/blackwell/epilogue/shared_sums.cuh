@@ -1,4 +1,4 @@
-// GEMMs whose result needs neighbouring columns: the kernel's body, and for few tokens the way of sums through shared memory.
+// GEMMs whose result needs neighbouring columns: the kernel's body, and how the sums of few tokens pass through shared memory.
 // Kernels with SwiGLU or a quantised result include it.
 //
 // In a SWAPPED tile a lane has the sums of one weight row. So all sums go to shared memory, where the stages were. Then each warp takes a

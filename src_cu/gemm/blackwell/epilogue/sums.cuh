@@ -1,4 +1,4 @@
-// The epilogue warps' way to the sums: a lane reads its row from tensor memory, a chunk of columns at a time. pipeline.cuh includes it.
+// How epilogue warps read sums: a lane reads its row from tensor memory, a chunk of columns at a time. pipeline.cuh includes it.
 #pragma once
 
 #include "common/cluster.cuh"

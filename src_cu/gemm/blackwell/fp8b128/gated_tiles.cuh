@@ -25,7 +25,7 @@ struct GateRows {
     __device__ __forceinline__ int step() const { return interleaved ? RESULT_BLOCK : I; }  // to the tile's other 128 rows
 };
 
-// The works of tiles of the result: `tiles` says where they lie as if B had I rows.
+// The works of tiles of the result. `tiles` finds each tile as if B had I rows.
 template <class Tile, class Tiles>
 struct Fp8b128GatedTiles {
     Tiles tiles;

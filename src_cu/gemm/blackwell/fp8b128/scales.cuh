@@ -1,4 +1,4 @@
-// The scale producer of fp8b128: a warp makes the scale tiles that tensor memory takes. GEMMs of fp8b128 include it.
+// The scale producer of fp8b128: a warp makes the scale tiles that are copied to tensor memory. GEMMs of fp8b128 include it.
 //
 // Scales are f32 powers of two or ue8m0: one for 1 x 128 of A, and one for 128 x 128 of B. They have any strides, and no copy engine makes
 // scale tiles of them. A scale block of 128 elements is a K block, so its four K steps have the same scale.

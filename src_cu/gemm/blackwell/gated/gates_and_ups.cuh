@@ -15,10 +15,10 @@
 
 namespace zoo {
 
-// How the rows of B lie.
+// The order of gates and ups in the rows of B.
 enum class Gates { halves, interleaved };
 
-// The works of tiles of the result: `tiles` says where they lie as if B had I rows.
+// The works of tiles of the result. `tiles` finds each tile as if B had I rows.
 template <class Tile, class Tiles>
 struct GatedTiles {
     Tiles tiles;

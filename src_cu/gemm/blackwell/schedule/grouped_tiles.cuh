@@ -1,4 +1,4 @@
-// Where tile `index` of a grouped GEMM lies: each group of rows of A is multiplied by a B of its own. Tiles begin where groups begin.
+// Where tile `index` of a grouped GEMM is: each group of rows of A is multiplied by a B of its own. Tiles begin where groups begin.
 // Grouped GEMMs include it.
 //
 //     GroupedTiles    a step of the walk along groups looks at 32 groups, one in each lane

@@ -1,4 +1,4 @@
-// The work of a tile, and where tile `index` of one matrix lies. All GEMMs of blackwell/ include it. grouped_tiles.cuh has groups.
+// The work of a tile, and where tile `index` of one matrix is. All GEMMs of blackwell/ include it. grouped_tiles.cuh has groups.
 //
 // at(index, work) is called by a whole warp with a uniform index. It returns false if there is no such tile.
 #pragma once

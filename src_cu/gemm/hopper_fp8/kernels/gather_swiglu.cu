@@ -1,5 +1,6 @@
 // gemm.fp8b128.m_grouped_gather.{swiglu, swiglu_fp8b128}: the first GEMM of an MoE layer on tokens in their own sequence. Row i of the result
-// is made of row index[i] of A. Threads gather the rows for every tile, or a warp gathers them once to the workspace. The launch chooses the result: bf16, or e4m3 and scales.
+// is made of row index[i] of A. Threads gather the rows for every tile, or a warp gathers them once to the workspace. The launch chooses the
+// result: bf16, or e4m3 and scales.
 //
 // A tile has 128 gates and 128 ups: all columns of a scale block of the result. Tiles of 128 weights would gather rows twice as often. Its files:
 //
@@ -45,7 +46,13 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 
 }  // namespace zoo
 
-// rows: of A; M: of the result. `scales` and the three after it are for fp8b128. `scales` is null for bf16.
+//     M             rows of the result
+//     rows          rows of A
+//     columns       columns of the result: half the rows of B
+//     gate_step     rows of B from one gate to the next
+//     gate_to_up    rows of B from a gate to its up
+//     moved         the gathered rows in the workspace
+//     scales        scales of an fp8b128 result, null for bf16
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, 1) ZOO_KERNEL(ZOO_PARAMETERS) {
     ZOO_ABSENT_PARAMETERS
     extern __shared__ __align__(1024) uint8_t memory[];

@@ -37,7 +37,11 @@ __device__ __forceinline__ auto schedule_of(const int* group_rows, int groups, i
 
 }  // namespace zoo
 
-// rows: of A, or of a slot. slot_rows: of a slot. It and a_scale_group are 0 where groups are contiguous.
+//     group_rows       ends of groups, or rows in use of each slot, or the group of each row
+//     rows             rows of A, or of a slot
+//     slot_rows        rows of a slot, else 0
+//     blocks           number of K blocks
+//     a_scale_group    bytes from a slot's scales to the next slot's, else 0
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::ScaleMatrix a_scales{a_scale, a_scale_row, a_scale_block, rows, a_scale_is_ue8m0 != 0};

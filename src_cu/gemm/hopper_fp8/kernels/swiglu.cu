@@ -67,7 +67,13 @@ __device__ __forceinline__ auto schedule_of(const int* group_rows, int groups, i
 
 }  // namespace zoo
 
-// rows: of A, or of a slot. slot_rows: of a slot, or 0 without slots. The five parameters before it are for fp8b128. `scales` is null for bf16.
+//     group_rows      ends of groups, or rows in use of each slot, or the group of each row
+//     rows            rows of A, or of a slot
+//     slot_rows       rows of a slot, else 0
+//     columns         columns of the result: half the rows of B
+//     gate_step       rows of B from one gate to the next
+//     gate_to_up      rows of B from a gate to its up
+//     scales          scales of an fp8b128 result, null for bf16
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
     ZOO_ABSENT_PARAMETERS
     extern __shared__ __align__(1024) uint8_t memory[];

@@ -1,9 +1,9 @@
 // The pipeline of many tokens in pairs: the two CTAs of a cluster compute neighbouring tiles, which have the two halves of a scale block.
 // For each row, each CTA sends one word to the other when the sums are complete. Included by the SwiGLU kernels with fp8b128 output.
 //
-// A word needs no fence, because it is its own flag: 31 bits, and a mark that changes at each use of its slot. A row has two slots, which are used
-// alternately. Before a CTA sends to a slot again, it has received the word of the exchange between. The other CTA sent that word after it had
-// read this slot. A CTA receives all words that it is sent, so no CTA exits too early.
+// A word needs no fence, because it is its own flag: 31 bits, and a mark that changes at each use of its buffer. A row has two buffers, which are used
+// alternately. Before a CTA sends to a buffer again, it has received the word of the exchange between. The other CTA sent that word after it had
+// read this buffer. A CTA receives all words that it is sent, so no CTA exits too early.
 #pragma once
 
 #include <cstdint>

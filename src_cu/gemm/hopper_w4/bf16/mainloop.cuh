@@ -9,14 +9,14 @@
 //     full[stage]     the producer thread arrives and expects its bytes; each thread that gathers rows arrives by its copies
 //     empty[stage]    each math warp arrives when its wgmmas on the stage are complete
 //
-// The loop over K advances by turns. A turn is half a chunk of one weight part: two wgmmas of one K step (16 columns) each. While the tensor cores
-// compute a turn, the lanes unpack the words of the next turn. They also read the codes of the turn after the next from shared memory.
+// A round of the loop multiplies half a chunk of one weight part: two wgmmas of one K step (16 columns) each. While the tensor cores compute a round,
+// the lanes unpack the words of the next round. They also read the codes of the round after that from shared memory.
 //
 //     tensor cores     ####0#### ####1#### ####2#### ####3####
 //     the lanes        unpack 1  unpack 2  unpack 3  unpack 4
 //     shared memory    read 2    read 3    read 4    read 5
 //
-// A WHOLE source reads both halves of a chunk during the turn of the first half. A source that LOOKS_UP_AHEAD starts its look-ups before the wait for
+// A WHOLE source reads both halves of a chunk during the round of the first half. A source that LOOKS_UP_AHEAD starts its look-ups before the wait for
 // the tensor cores.
 //
 // Sums stay in the accumulator registers along all of K. There is no promotion, because wgmma adds bf16 products with all bits of f32.
@@ -51,8 +51,7 @@ struct Bf16Tile {
     static constexpr bool STORED = LAYOUT != WeightLayout::packed;
     static constexpr bool LOOKS_UP = LOOKS_UP_;  // pairs of stored codes are read from a table
     static constexpr int WEIGHT_PARTS = WARPGROUPS * PARTS, WEIGHTS = WEIGHT_PARTS * CHUNK_ROWS, SUMS = TOKENS / 2;
-    static constexpr int CHUNKS_PER_LINE = 1,
-                         LINES = CHUNKS;  // a line: 128 bytes of a token
+    static constexpr int CHUNKS_PER_LINE = 1, LINES = CHUNKS;  // a line: 128 bytes of a token
     static constexpr int CHUNK_BYTES =
         STORED ? CODE_BYTES : CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == WeightFormat::nvfp4 ? 16 : 32);
     static constexpr int NEXT_CHUNK = STORED ? CHUNK / 2 : CHUNK_BYTES;  // bytes from one chunk to the next
@@ -106,19 +105,19 @@ struct Bf16Tile {
 template <class Tile, class Source>
 __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ring, int chunks, int exist,
                                               float (&sums)[Tile::PARTS][Tile::SUMS], Source& source) {
-    constexpr int PARTS = Tile::PARTS, TURNS = 2 * PARTS, AHEAD = 2;
-    constexpr int UNIT = 16;                // bytes, in which a descriptor counts addresses
-    constexpr int INSTRUCTION = 32 / UNIT;  // of K, of an instruction
+    constexpr int PARTS = Tile::PARTS, ROUNDS = 2 * PARTS, AHEAD = 2;
+    constexpr int DESCRIPTOR_STEP = 16;                // bytes: a descriptor counts addresses in these steps
+    constexpr int INSTRUCTION = 32 / DESCRIPTOR_STEP;  // steps from one K step to the next
     static_assert(!Source::WHOLE || PARTS <= AHEAD && Tile::CHUNKS % AHEAD == 0, "a chunk's words wait until they are unpacked");
 
     typename Source::Ahead ahead[AHEAD] = {};
-    auto waiting = [&](int place, int turn) { return Source::WHOLE ? (PARTS == 1 ? place : turn) % AHEAD : turn % AHEAD; };
-    auto fetch = [&](uint32_t at, int place,
-                     int turn) {  // `at`: the chunk's offset from the first chunk
-        const int s = turn / PARTS, p = turn % PARTS;
+    auto waiting = [&](int place, int round) { return Source::WHOLE ? (PARTS == 1 ? place : round) % AHEAD : round % AHEAD; };
+    // `at` is the offset of the chunk from the first chunk.
+    auto fetch = [&](uint32_t at, int place, int round) {
+        const int s = round / PARTS, p = round % PARTS;
         if (Source::WHOLE && s > 0) return;
         at += p * Tile::WARPGROUPS * sizeof(tile.weights[0][0]);
-        if (Tile::STORED || p < exist) source.load(ahead[waiting(place, turn)], at, s);
+        if (Tile::STORED || p < exist) source.load(ahead[waiting(place, round)], at, s);
     };
     uint32_t words[2][8];
 #pragma unroll
@@ -129,12 +128,12 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
     tile.wait_until_full(ring);
     uint32_t at = ring.stage * sizeof(tile.weights[0]);
 #pragma unroll
-    for (int turn = 0; turn < AHEAD; turn++) fetch(at, 0, turn);
-    auto look_up = [&](int place, int turn) {
-        if constexpr (Source::LOOKS_UP_AHEAD) source.look_up(ahead[waiting(place, turn)]);
+    for (int round = 0; round < AHEAD; round++) fetch(at, 0, round);
+    auto look_up = [&](int place, int round) {
+        if constexpr (Source::LOOKS_UP_AHEAD) source.look_up(ahead[waiting(place, round)]);
     };
-    auto unpack = [&](int place, int turn, uint32_t (&to)[8]) {
-        source.unpack(ahead[waiting(place, turn)], place, turn / PARTS, to);
+    auto unpack = [&](int place, int round, uint32_t (&to)[8]) {
+        source.unpack(ahead[waiting(place, round)], place, round / PARTS, to);
     };
     look_up(0, 0);
     unpack(0, 0, words[0]);
@@ -145,35 +144,36 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
         for (int place = 0; place < Tile::CHUNKS; place++) {
             auto tokens = [&](int instruction) {  // an address fits in the lower word
                 return first_tokens >> 32 << 32 |
-                       uint32_t(uint32_t(first_tokens) + place * (Tile::TOKENS * 128 / UNIT) + instruction * INSTRUCTION);
+                       uint32_t(uint32_t(first_tokens) + place * (Tile::TOKENS * 128 / DESCRIPTOR_STEP) +
+                                instruction * INSTRUCTION);
             };
 #pragma unroll
-            for (int turn = 0; turn < TURNS; turn++) {
-                const int s = turn / PARTS, p = turn % PARTS;
+            for (int round = 0; round < ROUNDS; round++) {
+                const int s = round / PARTS, p = round % PARTS;
                 hold(sums[p]);
                 fence_registers();
-                multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2], tokens(2 * s));
-                multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2] + 4, tokens(2 * s + 1));
+                multiply_bf16_registers<Tile::TOKENS>(sums[p], words[round % 2], tokens(2 * s));
+                multiply_bf16_registers<Tile::TOKENS>(sums[p], words[round % 2] + 4, tokens(2 * s + 1));
                 commit_multiplications();
                 hold(sums[p]);
 
-                if (turn < TURNS - AHEAD) {
-                    fetch(at + place * Tile::NEXT_CHUNK, place, turn + AHEAD);
+                if (round < ROUNDS - AHEAD) {
+                    fetch(at + place * Tile::NEXT_CHUNK, place, round + AHEAD);
                 } else if (chunks > 1) {
-                    if (turn == TURNS - AHEAD && place == Tile::CHUNKS - 1) {
+                    if (round == ROUNDS - AHEAD && place == Tile::CHUNKS - 1) {
                         ring.advance();
                         tile.wait_until_full(ring);
                         at = ring.stage * sizeof(tile.weights[0]);
                     }
                     const int next = (place + 1) % Tile::CHUNKS;
-                    fetch(at + next * Tile::NEXT_CHUNK, next, turn + AHEAD - TURNS);
+                    fetch(at + next * Tile::NEXT_CHUNK, next, round + AHEAD - ROUNDS);
                 }
-                look_up((place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS);
+                look_up((place + (round + 1) / ROUNDS) % Tile::CHUNKS, (round + 1) % ROUNDS);
                 wait_for_multiplications<1>();
-                hold(words[(turn + 1) % 2]);
-                if (turn == 0 && place == 0 && previous_stage >= 0)
+                hold(words[(round + 1) % 2]);
+                if (round == 0 && place == 0 && previous_stage >= 0)
                     tile.release(previous_stage);  // the wgmmas on that stage are done
-                unpack((place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS, words[(turn + 1) % 2]);
+                unpack((place + (round + 1) / ROUNDS) % Tile::CHUNKS, (round + 1) % ROUNDS, words[(round + 1) % 2]);
             }
             if (--chunks == 0) break;
         }

@@ -157,8 +157,7 @@ struct Multipliers {
     __device__ __forceinline__ explicit Multipliers(uint32_t scales) {
         const uint32_t more = scales + 0x01010101;
         if constexpr (WEIGHTS == WeightFormat::nvfp4) {
-            constexpr uint32_t POWER = 0x7A007A00;  // 2^117: an e4m3 with the exponent
-                                                    // of a bf16 is 2^-120 of itself
+            constexpr uint32_t POWER = 0x7A007A00;  // 2^117: an e4m3 with the exponent of a bf16 is 2^-120 of itself
             words[0] = multiply_pairs(scales << 4 & 0x07F007F0 | permute_bytes(more, more, 0xAA88), POWER);
             words[1] = multiply_pairs(scales >> 4 & 0x07F007F0 | permute_bytes(more, more, 0xBB99), POWER);
         } else {
@@ -236,8 +235,8 @@ struct StoredBf16Weights {
         if constexpr (NVFP4) {
 #pragma unroll
             for (int s = 0; s < 2; s++) {
-                const uint32_t scales = __byte_perm(ahead.soon[0], ahead.soon[1],
-                                                    s == 0 ? 0x5140 : 0x7362);  // bytes 2 i + h
+                // Byte 2 i + h is the scale of instruction i, row h.
+                const uint32_t scales = __byte_perm(ahead.soon[0], ahead.soon[1], s == 0 ? 0x5140 : 0x7362);
                 const Multipliers<FORMAT> made(scales & 0x7F7F7F7F);
                 own[s][0] = made.words[0] | (scales << 8 & 0x80008000);  // a negative scale flips the signs of its codes
                 own[s][WORDS - 1] = made.words[WORDS - 1] | (scales & 0x80008000);

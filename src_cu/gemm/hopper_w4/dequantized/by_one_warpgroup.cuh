@@ -15,19 +15,19 @@ namespace zoo {
 template <class Tile>
 __device__ __forceinline__ void dequantize_weights(Tile& tile, int blocks, const PackedMatrices& b,
                                                    const FourBitResult<Tile::FORMAT>& d, int thread) {
-    constexpr int UNITS = Tile::WEIGHT_PARTS * Tile::CHUNKS;
+    constexpr int PACKED_CHUNKS = Tile::WEIGHT_PARTS * Tile::CHUNKS;  // of a stage
     const uint32_t table = shared_address(tile.magnitudes);
     const int lane = thread % 32, row = thread / 32 * 16 + lane % 16;
     Ring<Tile::STAGES> ring;
     Ring<Tile::Dequantizing::PACKED> packed;
-    Ring<Tile::COLUMNS> slot;
-    for (bool more = true; more; slot.advance()) {
+    Ring<Tile::COLUMNS> entry;
+    for (bool more = true; more; entry.advance()) {
         wait(&tile.dequantizing.full[packed.stage], packed.parity);
-        const AnnouncedTile& work = tile.announced[slot.stage];
+        const AnnouncedTile& work = tile.announced[entry.stage];
         more = work.more;
         const int column = min(work.weight + thread, d.columns - 1), heights = b.weight_parts - work.weight / CHUNK_ROWS;
         const auto of_group = d.of(work.group);
-        tile.columns[slot.stage][thread] =
+        tile.columns[entry.stage][thread] =
             make_float2(of_group.factor(column), d.bias != nullptr ? of_group.bias_of(column) : 0.0f);
 #pragma unroll 1
         for (int chunk = 0; chunk < blocks * Tile::CHUNKS; chunk += Tile::CHUNKS) {
@@ -35,24 +35,24 @@ __device__ __forceinline__ void dequantize_weights(Tile& tile, int blocks, const
             const uint32_t codes = shared_address(tile.dequantizing.packed[packed.stage]) + thread * 16;
             const uint32_t scales = shared_address(tile.dequantizing.packed[packed.stage]) + CODE_BYTES +
                                     (Tile::FORMAT == WeightFormat::nvfp4 ? thread * 2 : thread / 2 * 2);
-            auto load = [&](int unit) {
-                const bool exists = unit / Tile::CHUNKS < heights && chunk + unit % Tile::CHUNKS < b.chunks;
-                return load_packed(codes + unit * Tile::CHUNK_BYTES, scales + unit * Tile::CHUNK_BYTES, exists);
+            auto load = [&](int i) {
+                const bool exists = i / Tile::CHUNKS < heights && chunk + i % Tile::CHUNKS < b.chunks;
+                return load_packed(codes + i * Tile::CHUNK_BYTES, scales + i * Tile::CHUNK_BYTES, exists);
             };
             PackedWords next = load(0);
             tile.wait_until_empty(ring);
             uint8_t* to = tile.weights[ring.stage] + row * 128;
 #pragma unroll
-            for (int unit = 0; unit < UNITS; unit++) {
+            for (int i = 0; i < PACKED_CHUNKS; i++) {
                 const PackedWords words = next;
                 const RowMagnitudes entries = look_up(words, table);
-                if (unit + 1 < UNITS) next = load(unit + 1);
+                if (i + 1 < PACKED_CHUNKS) next = load(i + 1);
                 uint32_t dequantized[8];
                 unpack(words, entries, dequantized);
 #pragma unroll
                 for (int s = 0; s < 2; s++) {
-                    const int piece = unit % Tile::CHUNKS * 4 + s * 2 + lane / 16;
-                    store_matrices(to + unit / Tile::CHUNKS * (CHUNK_ROWS * 128) + (piece ^ row % 8) * 16,
+                    const int piece = i % Tile::CHUNKS * 4 + s * 2 + lane / 16;
+                    store_matrices(to + i / Tile::CHUNKS * (CHUNK_ROWS * 128) + (piece ^ row % 8) * 16,
                                    {dequantized[4 * s], dequantized[4 * s + 1], dequantized[4 * s + 2], dequantized[4 * s + 3]});
                 }
             }
@@ -88,7 +88,7 @@ template <class Tile, class Schedule, class Operands>
 __device__ __forceinline__ void load_and_announce(Tile& tile, Schedule schedule, const Operands& operands, int lane) {
     Ring<Tile::STAGES> ring;
     Ring<Tile::Dequantizing::PACKED> packed;
-    int slot = 0;
+    int entry = 0;
     Work work, next;
     for (bool more = schedule.next(work); more; work = next) {
         more = schedule.next(next);
@@ -96,7 +96,7 @@ __device__ __forceinline__ void load_and_announce(Tile& tile, Schedule schedule,
 #pragma unroll 1
         for (int chunk = 0; chunk < work.end_block * PROMOTED_CHUNKS; chunk += Tile::CHUNKS) {
             wait(&tile.dequantizing.empty[packed.stage], packed.parity ^ 1);
-            if (chunk == 0) tile.announced[slot] = {work.token, work.weight, work.end_token, work.group, more};
+            if (chunk == 0) tile.announced[entry] = {work.token, work.weight, work.end_token, work.group, more};
             load_packed_weights(tile, packed.stage, operands.b, work, chunk);
             packed.advance();
             tile.wait_until_empty(ring);
@@ -104,7 +104,7 @@ __device__ __forceinline__ void load_and_announce(Tile& tile, Schedule schedule,
             operands.load_tokens(tile, ring.stage, work, chunk);
             ring.advance();
         }
-        slot = slot + 1 == Tile::COLUMNS ? 0 : slot + 1;
+        entry = entry + 1 == Tile::COLUMNS ? 0 : entry + 1;
     }
 }
 

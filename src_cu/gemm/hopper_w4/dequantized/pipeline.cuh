@@ -67,8 +67,8 @@ template <int SUMS, WeightFormat FORMAT>
 __device__ __forceinline__ void finish_and_store_rows(const FourBitResult<FORMAT>& d, StagedColumns& staged,
                                                       const float2* columns, int row, int end_row, int column,
                                                       float (&sums)[SUMS]) {
-    constexpr int PIECES = StagedColumns::PIECES, COUNT = PIECES * 4,
-                  ROWS = 32 / PIECES;  // sums stored at a time; rows that a warp writes at a time
+    // COUNT: sums stored at a time. ROWS: rows that a warp writes at a time.
+    constexpr int PIECES = StagedColumns::PIECES, COUNT = PIECES * 4, ROWS = 32 / PIECES;
     const int thread = reread_thread_index(), lane = thread % 32;
     row += thread % WARPGROUP / 32 * 16;
     if (row >= end_row) return;
@@ -211,7 +211,7 @@ struct DequantizedPipeline {
         wait_for_stages(ring);
         start_pass(ring, first_row, 0, partial);
         for (;;) {
-            const bool more = __any_sync(0xFFFFFFFF, tile.announced[tile.slot_of_warp()].more);
+            const bool more = __any_sync(0xFFFFFFFF, tile.announced[tile.entry_of_warp()].more);
             float sums[PASSES][SUMS];
 #pragma unroll
             for (int pass = 0; pass < PASSES; pass++)
@@ -247,13 +247,13 @@ struct DequantizedPipeline {
     __device__ __forceinline__ void store(const Result& d, float (&sums)[PASSES][SUMS]) {
 #pragma unroll
         for (int pass = 0; pass < PASSES; pass++) {
-            const int slot = tile.slot_of_warp();
-            const AnnouncedTile& done = tile.announced[slot];
-            finish_and_store_rows(d, staged[reread_thread_index() / 32], tile.columns[slot],
+            const int entry = tile.entry_of_warp();
+            const AnnouncedTile& done = tile.announced[entry];
+            finish_and_store_rows(d, staged[reread_thread_index() / 32], tile.columns[entry],
                                   done.token + (reread_thread_index() / WARPGROUP * PASSES + pass) * WGMMA_ROWS, done.end_token,
                                   done.weight, sums[pass]);
         }
-        tile.advance_slot_of_warp();
+        tile.advance_entry_of_warp();
     }
 };
 

@@ -110,8 +110,8 @@ struct DequantizedTile {
     static constexpr int WEIGHT_PARTS = WEIGHTS / CHUNK_ROWS, CHUNKS = 2, CHUNKS_PER_LINE = 2, LINES = 1;
     static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == WeightFormat::nvfp4 ? 16 : 32);
     using Dequantizing = Dequantizing_<CHUNKS * CHUNK_BYTES>;
-    static constexpr int PASSES = TOKENS / (WARPGROUPS * WGMMA_ROWS),
-                         SUMS = WEIGHTS / 2;  // a warpgroup has PASSES times 64 tokens
+    // A warpgroup has PASSES times 64 tokens.
+    static constexpr int PASSES = TOKENS / (WARPGROUPS * WGMMA_ROWS), SUMS = WEIGHTS / 2;
     static constexpr int STAGES_PER_PROMOTION = SCALED ? 1 : PROMOTED_CHUNKS / CHUNKS;
     static_assert(STAGES >= 2 * STAGES_PER_PROMOTION && STAGES % Dequantizing::STAGES_PER_TILE == 0);
 
@@ -120,15 +120,15 @@ struct DequantizedTile {
     static constexpr int THREADS = MATH_THREADS + DEQUANTIZING_THREADS + 128;
     static constexpr int COPYING_THREADS = SCALED ? 32 : 0;  // arrive at full[] by their copies
     static constexpr uint32_t FULL_ARRIVALS = 1 + DEQUANTIZING_THREADS / 32 + COPYING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
-    static constexpr int COLUMNS =
-        STAGES / Dequantizing::STAGES_PER_TILE + 1;  // tiles whose factors are in shared memory at a time
+    // Tiles whose factors are in shared memory at a time.
+    static constexpr int COLUMNS = STAGES / Dequantizing::STAGES_PER_TILE + 1;
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(1024) uint8_t weights[STAGES][WEIGHTS * 128];
     uint2 magnitudes[128];
     float2 columns[COLUMNS][WEIGHTS];  // factor and bias of each weight row
     AnnouncedTile announced[COLUMNS];
-    int slots[MATH_WARPS];  // the index into columns and announced of each math warp, which has no register for it
+    int entries[MATH_WARPS];  // the index into columns and announced of each math warp, which has no register for it
     Barrier full[STAGES], empty[STAGES];
     struct Scales {
         float of[STAGES][LINES][TOKENS];
@@ -146,22 +146,25 @@ struct DequantizedTile {
                 zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
             }
         }
-        if (threadIdx.x < MATH_WARPS) slots[threadIdx.x] = 0;
+        if (threadIdx.x < MATH_WARPS) entries[threadIdx.x] = 0;
         if (threadIdx.x < 128) magnitudes[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
     }
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
     __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) { wait(&full[ring.stage], ring.parity); }
 
-    __device__ __forceinline__ int slot_of_warp() const {
-        int slot;
-        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(slot) : "r"(shared_address(&slots[reread_thread_index() / 32])) : "memory");
-        return slot;
+    __device__ __forceinline__ int entry_of_warp() const {
+        int entry;
+        asm volatile("ld.shared.u32 %0, [%1];"
+                     : "=r"(entry)
+                     : "r"(shared_address(&entries[reread_thread_index() / 32]))
+                     : "memory");
+        return entry;
     }
-    __device__ __forceinline__ void advance_slot_of_warp() {
-        const int slot = slot_of_warp() + 1;
+    __device__ __forceinline__ void advance_entry_of_warp() {
+        const int entry = entry_of_warp() + 1;
         __syncwarp();
-        slots[reread_thread_index() / 32] = slot == COLUMNS ? 0 : slot;
+        entries[reread_thread_index() / 32] = entry == COLUMNS ? 0 : entry;
         __syncwarp();
     }
 

@@ -116,8 +116,8 @@ struct Workspace {
                   high = is_one ? box_rows : TOKENS;
         const BandedTile<BAND> place(within, rows, columns);
         work.units_a_stage = width(rows);
-        const int last =
-            (within - int(blockIdx.x) + int(gridDim.x) - 1) / min(rows, BAND);  // the column of the last concurrent tile
+        // The column of the last concurrent tile.
+        const int last = (within - int(blockIdx.x) + int(gridDim.x) - 1) / min(rows, BAND);
         const int before = place.row >= BAND || last >= columns ? columns : last / work.units_a_stage * work.units_a_stage;
         work.units_before = (ordinal * columns + before) * stages;
         work.tile.token = begin + place.row * high;
@@ -266,7 +266,7 @@ __device__ __forceinline__ void load_from_workspace(Tile& tile, const Operands& 
                                                     const FourBitResult<Tile::FORMAT>& d, int lane) {
     wait(&tile.dequantizing.cleared, 0);  // the marks are undefined before
     Ring<Tile::STAGES> ring;
-    int slot = 0, index = blockIdx.x;
+    int entry = 0, index = blockIdx.x;
     for (TileAndUnits found; workspace.find(tile.dequantizing.producer, index, found); index += gridDim.x) {
         const AnnouncedTile& work = found.tile;
         const int first = (work.group * workspace.columns + work.weight / Tile::WEIGHTS) * workspace.stages;
@@ -290,12 +290,12 @@ __device__ __forceinline__ void load_from_workspace(Tile& tile, const Operands& 
 #pragma unroll 1
                 for (int i = lane; i < Tile::WEIGHTS; i += 32) {
                     const int at = min(work.weight + i, d.columns - 1);
-                    tile.columns[slot][i] = make_float2(of_group.factor(at), d.bias != nullptr ? of_group.bias_of(at) : 0.0f);
+                    tile.columns[entry][i] = make_float2(of_group.factor(at), d.bias != nullptr ? of_group.bias_of(at) : 0.0f);
                 }
                 __syncwarp();
             }
             if (lane == 0) {
-                if (stage == 0) tile.announced[slot] = work;
+                if (stage == 0) tile.announced[entry] = work;
                 arrive_expecting_bytes(&tile.full[ring.stage], operands.box_rows * 128 + Workspace_::UNIT_BYTES);
                 load_bytes(tile.weights[ring.stage], workspace.weights + int64_t(first + stage) * Workspace_::UNIT_BYTES,
                            Workspace_::UNIT_BYTES, &tile.full[ring.stage]);
@@ -305,7 +305,7 @@ __device__ __forceinline__ void load_from_workspace(Tile& tile, const Operands& 
             __syncwarp();
             ring.advance();
         }
-        slot = slot + 1 == Tile::COLUMNS ? 0 : slot + 1;
+        entry = entry + 1 == Tile::COLUMNS ? 0 : entry + 1;
     }
     if (lane == 0) tile.dequantizing.set_progress(INT_MAX);
 }

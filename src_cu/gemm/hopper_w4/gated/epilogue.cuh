@@ -23,8 +23,7 @@ template <WeightFormat FORMAT, bool STORED = false>
 struct GatedResult {
     FourBitResult<FORMAT> sums;
     int alphas;        // of a group: 1, or 2 for a scale of gates and a scale of ups
-    bool interleaved;  // bias and stored rows: each up follows its gate, or all
-                       // gates come first
+    bool interleaved;  // bias and stored rows: each up follows its gate; else all gates come first
     bool limited;      // silu alone has no limit
     Activation activation;
 
@@ -122,8 +121,7 @@ __device__ __forceinline__ void activate(const auto& d, StagedGateUp<Tile>& stag
 template <class Tile, class Half, WeightFormat FORMAT>
 __device__ __forceinline__ void store_h_as(const FourBitResult<FORMAT>& d, StagedGateUp<Tile>& staged, const Work& work,
                                            int first, int lane, const float (&h)[Tile::SUMS / 2]) {
-    constexpr int STEP = StagedGateUp<Tile>::ROWS,
-                  LAST = Tile::SUMS / 2 - 2;  // tokens at once
+    constexpr int STEP = StagedGateUp<Tile>::ROWS, LAST = Tile::SUMS / 2 - 2;  // STEP: tokens at once
     uint8_t* row = staged.bytes + lane * StagedGateUp<Tile>::ROW;
     uint8_t* to = d.at(work.token + lane, first);
     const int left = work.end_token - work.token - lane;

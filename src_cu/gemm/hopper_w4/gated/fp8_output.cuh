@@ -4,8 +4,8 @@
 // of a row, and the thread that stores the row separates the tokens. 64 tokens need one stmatrix a warp. Single bytes would need 16 stores.
 //
 //     row p of shared memory    column 0 of token 2 p, column 0 of token 2 p + 1, column 1 of token 2 p, ...
-//                               256 bytes of a double tile, 128 of a single tile; units of 16 bytes, one a warp, are swizzled, so that eight
-//                               rows' units of a warp, and the bytes that half a warp reads at once, are in different banks
+//                               256 bytes of a double tile, 128 of a single tile. Each warp has a piece of 16 bytes. By the swizzle, the pieces
+//                               that a warp writes in eight rows are in different banks, and the bytes that half a warp reads, too
 //
 // A scale covers 128 columns of a row, a double tile (gated/schedule.cuh):
 //
@@ -37,13 +37,11 @@ struct RowScale {
 struct Fp8OutputArguments {
     float* scales;  // for 1 x 128; null where h is in 16 bits
     int64_t group_stride, row_stride, block_stride;
-    int slots;  // of a group in m_grouped_masked; elsewhere this and group_stride
-                // are 0
+    int slot_rows;  // the rows of a slot; without slots, this and group_stride are 0
     BranchlessFp8b128 format;
     const float* known_scale;  // replaces scales of max|h|, or null
     bool one_known_scale;      // for all groups
-    bool in_fragments;         // column order: the 4 x 4 words of each 64 bytes are
-                               // transposed
+    bool in_fragments;         // fragment order
 
     __device__ __forceinline__ bool enabled() const { return scales != nullptr; }
 
@@ -59,7 +57,7 @@ struct Fp8OutputArguments {
     template <class Tile>
     __device__ __forceinline__ void store_scale(const Work& work, int row, float scale) const {
         if (row < work.end_token)
-            scales[work.group * group_stride + (row - work.group * slots) * row_stride +
+            scales[work.group * group_stride + (row - work.group * slot_rows) * row_stride +
                    work.weight / (2 * Tile::WEIGHTS) * block_stride] = scale;
     }
 };
@@ -68,19 +66,18 @@ struct Fp8OutputArguments {
 template <class Tile>
 struct Fp8Output {
     static constexpr int VALUES = Tile::SUMS / 2, COLUMNS = Tile::WEIGHTS / 2;
-    static constexpr int EIGHT = 8, ROWS = std::max(Tile::TOKENS / 2, EIGHT), HALF = 2 * COLUMNS, ROW = 2 * HALF, UNIT = 16;
-    static constexpr int COUNT = std::min(std::max(VALUES / 4, 1), 4),
-                         STEP = COUNT * 4;  // matrices at once, and their values
+    static constexpr int EIGHT = 8, ROWS = std::max(Tile::TOKENS / 2, EIGHT), HALF = 2 * COLUMNS, ROW = 2 * HALF, PIECE = 16;
+    static constexpr int COUNT = std::min(std::max(VALUES / 4, 1), 4), STEP = COUNT * 4;  // matrices at once, and their values
     // h of a left tile waits in registers where the shared memory pays for one more stage.
     static constexpr bool IN_REGISTERS = Tile::TOKENS == 64 && !Tile::OF_BF16;
     static constexpr int LEFT_BYTES = IN_REGISTERS ? 0 : VALUES * Tile::MATH_THREADS * 4;
     static constexpr int MAGNITUDE_BYTES = Tile::MATH_WARPS * Tile::TOKENS * 4;
-    static constexpr int BYTES = std::max(LEFT_BYTES + MAGNITUDE_BYTES, ROWS* ROW);
+    static constexpr int ROW_BYTES = ROWS * ROW, BYTES = std::max(LEFT_BYTES + MAGNITUDE_BYTES, ROW_BYTES);
     struct Registers {
         float h[VALUES];
     };
     using LeftTile = std::conditional_t<IN_REGISTERS, Registers, Nothing>;
-    static_assert(COLUMNS == 64 && Tile::MATH_WARPS * UNIT == HALF);
+    static_assert(COLUMNS == 64 && Tile::MATH_WARPS * PIECE == HALF);
     alignas(128) uint8_t bytes[BYTES];  // h of a left tile and each warp's magnitudes; then rows
     float multipliers[Tile::TOKENS];
     Barrier free;
@@ -189,15 +186,15 @@ struct Fp8Output {
     }
 
    protected:
-    // The swizzle of the units of row p. The units of a right tile are 4 further.
+    // The swizzle of the pieces of row p. The pieces of a right tile are 4 further.
     static __device__ __forceinline__ int swizzle(int p) { return p & 4 | (p & 1) << 1 | p >> 1 & 1; }
 
     // Writes the columns of a tile to shared memory. `half`: 1 for a right tile next to its left tile. Columns that do not exist become zeros under
     // any scale, NaN included.
     __device__ __forceinline__ void stage(int half, bool exist, bool per_token, float known, const float (&h)[VALUES]) {
         const int thread = reread_thread_index(), p = thread % 32 / 8 * 8 + thread % 2 * 4 + thread % 8 / 2;
-        const uint32_t unit = thread / 32 ^ swizzle(p) ^ half * 4;
-        const uint32_t row = shared_address(bytes) + p * ROW + half * HALF + unit * UNIT, mask = exist ? ~0u : 0u;
+        const uint32_t piece = thread / 32 ^ swizzle(p) ^ half * 4;
+        const uint32_t row = shared_address(bytes) + p * ROW + half * HALF + piece * PIECE, mask = exist ? ~0u : 0u;
         const float* multiplier = multipliers + thread % 4 * 2;
 #pragma unroll
         for (int first = 0; first < VALUES; first += STEP) {
@@ -227,9 +224,8 @@ struct Fp8Output {
         const int column = work.weight / 2 - (both ? COLUMNS : 0) + piece * 16;
         const int columns = d.columns / 2, end = q.in_fragments ? (columns + 63) / 64 * 64 : columns;
         const int rows = column < end ? min(work.end_token - work.token, Tile::TOKENS) : 0;
-        const int within = q.in_fragments ? four * 8 : four * 32,
-                  next = q.in_fragments ? 32 : 8;  // bytes of a half's row
-        const int from = first * ROW + half * HALF + (within ^ (swizzle(first) ^ half * 4) * UNIT);
+        const int within = q.in_fragments ? four * 8 : four * 32, next = q.in_fragments ? 32 : 8;  // bytes of a half's row
+        const int from = first * ROW + half * HALF + (within ^ (swizzle(first) ^ half * 4) * PIECE);
         uint8_t* to = d.d + (work.token + 2 * first) * d.stride + column;
 #pragma unroll 1
         for (int p = first, at = 0; 2 * p < rows; p += step, at += step * ROW, to += 2 * step * d.stride) {
@@ -248,8 +244,8 @@ struct Fp8Output {
     }
 };
 
-// The largest magnitudes that the two CTAs of a cluster send each other. Two slots alternate. A CTA sends to a slot again only after it has received
-// what the other CTA sent after reading that slot.
+// The largest magnitudes that the two CTAs of a cluster send each other. Two buffers alternate. A CTA sends to a buffer again only after it has
+// received what the other CTA sent after reading that buffer.
 template <int TOKENS>
 struct MagnitudeExchange {
     uint32_t received[2][TOKENS];
@@ -263,11 +259,11 @@ struct MagnitudeExchange {
 
     // One thread for each token calls this. `count`: earlier exchanges.
     __device__ __forceinline__ uint32_t larger_of_both(uint32_t own, int token, uint32_t count) {
-        const uint32_t slot = count % 2;
-        if (token == 0) arrive_expecting_bytes(&arrived[slot], sizeof(received[slot]));
-        store_in_cta(&received[slot][token], own, &arrived[slot], cluster_rank() ^ 1);
-        wait(&arrived[slot], count / 2 % 2);
-        return max(own, received[slot][token]);
+        const uint32_t buffer = count % 2;
+        if (token == 0) arrive_expecting_bytes(&arrived[buffer], sizeof(received[buffer]));
+        store_in_cta(&received[buffer][token], own, &arrived[buffer], cluster_rank() ^ 1);
+        wait(&arrived[buffer], count / 2 % 2);
+        return max(own, received[buffer][token]);
     }
 };
 

@@ -75,8 +75,8 @@ struct GatedPipeline {
         }
         operands.clear_missing_tokens(tile);
         __syncthreads();
-        if constexpr (SharesScalesInCluster<Schedule>) synchronise_cluster_relaxed();  // the barriers of the other CTA are
-                                                                                       // initialised
+        // The barriers of the other CTA are initialised after this.
+        if constexpr (SharesScalesInCluster<Schedule>) synchronise_cluster_relaxed();
         wait_for_previous_kernel();
 
         if (warp_index() >= Tile::MATH_WARPS) {
@@ -128,7 +128,7 @@ struct GatedPipeline {
 template <class V>
 constexpr bool by_cluster = requires { V::IN_CLUSTER; };
 template <class V>
-constexpr bool by_cluster_or_in_sequence = requires { V::IN_CLUSTER_OR_TURN; };
+constexpr bool by_cluster_or_in_sequence = requires { V::IN_CLUSTER_OR_SEQUENCE; };
 
 constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
 constexpr bool OF_BF16 = Variant::TOKEN_BYTES == 2, SCALED = PROMOTION == Promotion::every_128_scaled;
@@ -141,8 +141,7 @@ template <class Tile>
 struct PackedFp8Tile : Tile {
     static constexpr bool REALLOCATES_REGISTERS = Tile::TOKENS > (SCALED ? 32 : 64);  // else the math warps would spill 410 bytes
     static constexpr int THREADS = Tile::MATH_THREADS + (REALLOCATES_REGISTERS ? 128 : 32 + Tile::COPYING_THREADS);
-    static constexpr int LOADER_REGISTERS = 88,
-                         MATH_REGISTERS = 208;  // 72 and 216 would spill a number that all warps keep
+    static constexpr int LOADER_REGISTERS = 88, MATH_REGISTERS = 208;  // 72 and 216 would spill a number that all warps keep
 };
 
 using Fp8Tile = FourBitTile<FORMAT, Variant::TOKENS, Variant::TOKEN_PARTS, 2, Variant::STAGES, 4, GATHERING_THREADS,

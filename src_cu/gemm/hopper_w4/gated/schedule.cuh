@@ -27,8 +27,7 @@ constexpr bool VOTES = !(Tile::OF_BF16 && Tile::STORED && Tile::TOKENS > 8);
 template <class Tile, class Schedule>
 struct DoubleTilesInSequence : Schedule {
     int N, tiles_per_scale;
-    bool right_follows = false;  // the right tile of the tile that next() gave
-                                 // last is still to come
+    bool right_follows = false;  // next() gave a left tile last, and gives its right tile next
 
     template <class Rows>
     __device__ __forceinline__ DoubleTilesInSequence(Rows rows, int groups, int N, int tiles_per_scale, int blocks)
@@ -117,11 +116,11 @@ struct SkipMissingTiles : Steps {
 
 template <class Tile, class Rows>
 struct ClusterOrTilesSteps : ManyGroupsSchedule<Tile, Rows> {
-    using Units = ManyGroupsSchedule<Tile, Rows>;  // tiles or double tiles
+    using Tiles = ManyGroupsSchedule<Tile, Rows>;  // tiles or double tiles
     int N, peers;                                  // other CTAs that compute the same double tile: 0 or 1
 
     __device__ __forceinline__ ClusterOrTilesSteps(Rows rows, int groups, int N, int tiles_per_scale, int blocks)
-        : Units(rows, groups, ceil_div(N, tiles_per_scale * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N),
+        : Tiles(rows, groups, ceil_div(N, tiles_per_scale * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N),
           peers(tiles_per_scale - 1) {
         this->index = blockIdx.x >> peers;
     }
@@ -133,7 +132,7 @@ struct ClusterOrTilesSteps : ManyGroupsSchedule<Tile, Rows> {
    protected:
     __device__ __forceinline__ bool advance(Work& work) {
         work.weight = 0;  // SkipMissingTiles reads it after the last tile, too
-        if (!Units::next(work)) return false;
+        if (!Tiles::next(work)) return false;
         this->index -= gridDim.x - (gridDim.x >> peers);
         work.weight = (work.weight << peers) + int(blockIdx.x & peers) * Tile::WEIGHTS;
         return true;
@@ -146,8 +145,7 @@ using DoubleTilesByClusterOrTiles = SkipMissingTiles<ClusterOrTilesSteps<Tile, R
 template <class Tile, class Schedule>
 struct ClusterOrSequenceSteps : Schedule {
     int N, tiles_per_scale, peers;
-    bool right_follows = false;  // this CTA still computes the right tile of the
-                                 // tile that next() gave last
+    bool right_follows = false;  // next() gave a left tile last, and gives its right tile next
 
     template <class Rows>
     __device__ __forceinline__ ClusterOrSequenceSteps(Rows rows, int groups, int N, int tiles_per_scale, int blocks)

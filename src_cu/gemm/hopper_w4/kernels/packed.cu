@@ -1,11 +1,14 @@
 // gemm.{fp8_nvfp4, fp8_mxfp4}.<grouping>: D = A B^T with e4m3 A and packed 4-bit B, on Hopper. A row of A is a token, a row of B a weight row.
 // Hopper's tensor cores cannot read 4-bit numbers: math warps dequantize weights to e4m3 in registers, and wgmma reads them from there.
 //
+//                      rows of A in sequence         rows of A by index
 //     warps 0 to 7     two warpgroups dequantize, multiply, promote and store
-//     warp 8           one lane loads weights, and tokens that no index gathers
-//     warp 9           copies scale128, where no index gathers. With two CTAs on a multiprocessor it gathers rows of A by index
-//     warps 9 to 11    gather rows of A by index, with their scale128, where a CTA has the multiprocessor
-//     others to 11     idle, above 64 tokens: setmaxnreg is for whole warpgroups
+//     warp 8           one lane loads weights and    one lane loads weights
+//                      tokens
+//     warp 9           copies scale128, if any       gathers tokens, and scale128 if any
+//     warps 10, 11     -                             gather as warp 9, unless two CTAs share the multiprocessor
+//
+// Above 64 tokens, a CTA always has warps 10 and 11, because setmaxnreg reallocates registers of whole warpgroups.
 //
 // Read the files in this order:
 //

@@ -1,8 +1,8 @@
 // The loop over K of GEMMs with e4m3 tokens and 4-bit weights whose sums are never promoted, for one warpgroup. Sums stay in the accumulator registers
 // of the tensor core, which keeps only 13 fraction bits. zoo/reference/four_bit_gemm.py defines the sums to the bit. Included by unpromoted.cu.
 //
-// A round of the loop multiplies a chunk of one weight part: two wgmmas of 32 columns of K each. Rounds put their words into two sets of registers by
-// turns: a round overwrites its set when the wgmmas of the round before the last are complete.
+// A round of the loop multiplies a chunk of one weight part: two wgmmas of 32 columns of K each. Rounds use two sets of registers alternately.
+// A round overwrites its set when the wgmmas of the round before the last are complete.
 //
 //     tensor cores     ####0#### ####1#### ####2#### ####3####
 //     the lanes        read and unpack 1   unpack 2  unpack 3

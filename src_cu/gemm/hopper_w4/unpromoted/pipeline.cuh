@@ -1,9 +1,9 @@
 // The pipeline of GEMMs with e4m3 tokens and packed 4-bit weights whose sums are never promoted. Persistent CTAs compute tile after tile while
 // producers run ahead. The roles are those of hopper_w4/pipeline.cuh, but a warpgroup may have two weight parts. Included by unpromoted.cu.
 //
-//     warp of producers     1        loads weights and tokens into stages
-//                           2 - 4    gather tokens, in gather cubins
-//     math warpgroups       dequantize and multiply; then finish and store D
+//     warps 0 to 7     two math warpgroups dequantize and multiply; then they finish and store D
+//     warp 8           one lane loads weights and tokens into stages
+//     warps 9 to 11    gather tokens, in gather cubins
 #pragma once
 
 #include <type_traits>

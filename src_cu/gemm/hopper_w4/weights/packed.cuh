@@ -100,7 +100,7 @@ __device__ __forceinline__ void unpack(const PackedWords& packed, const RowMagni
 // The weights of a K block in registers, and a lane's addresses of the next ones.
 template <class Tile>
 struct BlockFragments {
-    static constexpr int UNIT = 16;  // bytes, in which a descriptor counts addresses
+    static constexpr int DESCRIPTOR_STEP = 16;  // bytes: a descriptor counts addresses in these steps
 
     uint32_t words[PROMOTED_CHUNKS][8];
     uint32_t codes, scales;  // this lane's addresses in the stage that is dequantized
@@ -116,7 +116,8 @@ struct BlockFragments {
         first_scales = at + CODE_BYTES + (Tile::FORMAT == WeightFormat::nvfp4 ? thread * 2 : thread / 2 * 2);
         asm volatile("" : "+r"(first_codes), "+r"(first_scales));
     }
-    __device__ __forceinline__ void unpack_from(const Tile& tile, int stage) {
+    // load() then reads weights of this stage.
+    __device__ __forceinline__ void set_unpacked_stage(const Tile& tile, int stage) {
         codes = first_codes + stage * sizeof(tile.weights[0]);
         scales = first_scales + stage * sizeof(tile.weights[0]);
         asm volatile("" : "+r"(codes), "+r"(scales));  // prevents a recomputation for each chunk
@@ -124,13 +125,15 @@ struct BlockFragments {
     __device__ __forceinline__ PackedWords load(int chunk, int chunks_left) const {
         return load_packed(codes + chunk * Tile::CHUNK_BYTES, scales + chunk * Tile::CHUNK_BYTES, chunks_left > chunk);
     }
-    __device__ __forceinline__ void multiply_from(const Tile& tile, int stage) {
+    // multiply() then reads tokens of this stage.
+    __device__ __forceinline__ void set_multiplied_stage(const Tile& tile, int stage) {
         tokens = uint32_t(matrix_descriptor(tile.tokens[stage][0]));
     }
     template <int PARTIAL>
     __device__ __forceinline__ void multiply(int part, int chunk, float (&partial)[PARTIAL], bool begins) const {
         constexpr int COLUMNS = 2 * PARTIAL;
-        const uint32_t at = tokens + chunk / 2 * (Tile::TOKENS * 128 / UNIT) + part * (COLUMNS * 128 / UNIT);
+        const uint32_t at =
+            tokens + chunk / 2 * (Tile::TOKENS * 128 / DESCRIPTOR_STEP) + part * (COLUMNS * 128 / DESCRIPTOR_STEP);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
             const uint64_t rows = matrix_descriptor(nullptr) | uint32_t(at + chunk % 2 * 4 + s * 2);

@@ -78,8 +78,8 @@ struct StoredScales {
 // harmless: codes are zeros there, and a NaN among those scales makes the whole column NaN anyway. A missing row reads the last row's scales.
 template <WeightFormat FORMAT>
 struct ScalesAhead {
-    static constexpr int READ = FORMAT == WeightFormat::nvfp4 ? 4 : 2,
-                         OF_BLOCK = 4 * READ;  // bytes that a lane reads; bytes of a K block
+    // Bytes that a lane reads, and bytes of a K block.
+    static constexpr int READ = FORMAT == WeightFormat::nvfp4 ? 4 : 2, OF_BLOCK = 4 * READ;
 
     const uint8_t* next[2];  // upper and lower row: the first scale that has not been read
     int left;                // bytes from there to the end of the row

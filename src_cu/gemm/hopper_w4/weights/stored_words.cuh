@@ -54,7 +54,7 @@ struct StoredBlockFragments : BlockFragments<Tile> {
         this->first_codes = rows.rows_at(tile) + row * ROW_BYTES + (quarter / 2 ^ row % 8) * 16 + quarter % 2 * 8;
         asm volatile("" : "+r"(this->first_codes));
     }
-    __device__ __forceinline__ void unpack_from(const Tile& tile, int stage) {
+    __device__ __forceinline__ void set_unpacked_stage(const Tile& tile, int stage) {
         this->codes = this->first_codes + stage * sizeof(tile.weights[0]);
         asm volatile("" : "+r"(this->codes));
         now[0] = ahead.soon[0];
