@@ -12,6 +12,7 @@
 #include "common/async_copy.cuh"
 #include "common/mbarrier.cuh"
 #include "common/nothing.cuh"
+#include "common/registers.cuh"
 #include "common/tensor_copy.cuh"
 #include "gemm/schedule/tile_schedule.cuh"
 
@@ -246,6 +247,21 @@ __device__ __forceinline__ void gather_tokens(Tile& tile, Schedule schedule, con
             ring.advance();
         }
         __syncwarp();
+    }
+}
+
+// Called by the warps after the math warps. The first loads weights and tokens. The others gather tokens or copy scale128, if the kernel does either.
+template <class Tile, class Schedule>
+__device__ __forceinline__ void produce(Tile& tile, const Schedule& schedule, const auto& operands, const GatheredRows& rows) {
+    if constexpr (Tile::REALLOCATES_REGISTERS) lower_registers_to<Tile::LOADER_REGISTERS>();
+    const int thread = threadIdx.x - Tile::MATH_THREADS;
+    if (thread < 32) {
+        if (WarpCollective<Schedule> || thread == 0) load_operands(tile, schedule, operands, thread);
+    } else if (thread - 32 < Tile::COPYING_THREADS) {
+        if constexpr (Tile::GATHERS)
+            gather_tokens(tile, schedule, rows, operands.scales, thread - 32);
+        else if constexpr (Tile::SCALED)
+            load_token_scales(tile, schedule, operands.scales, thread - 32);
     }
 }
 

@@ -100,18 +100,15 @@ using OptionalSplitKEpilogue = std::conditional_t<(SPLITS > 1), SplitKEpilogue<T
 template <class Tile, int SPLITS>
 using OptionalStagedOutput = std::conditional_t<SPLITS == 1, StagedOutput<Tile>[Tile::MATH_WARPS], Nothing>;
 
-// Mainloop: multiplies a tile's tokens along K, as Fp8Mainloop of mainloop.cuh does.
-template <class Tile, class Schedule, int SPLITS, class Mainloop>
-struct FourBitPipeline {
+// The shared memory of a CTA, and what all threads do before their roles part.
+template <class Tile, int SPLITS>
+struct PipelineMemory {
     Tile tile;
     OptionalStagedOutput<Tile, SPLITS> staged;
     OptionalSplitKEpilogue<Tile, SPLITS> pushed;
     std::conditional_t<Tile::SPILLS_TO_SHARED, SpilledSchedule<Tile>, Nothing> spilled;
 
-    template <class Operands, class Result>
-    __device__ __forceinline__ void run(const auto& make_schedule, const Operands& operands, const GatheredRows& rows,
-                                        const Result& d) {
-        Schedule schedule = make_schedule();
+    __device__ __forceinline__ void start(const auto& operands) {
         let_next_kernel_launch();
         tile.initialise();
         if (threadIdx.x == 0) {
@@ -123,18 +120,22 @@ struct FourBitPipeline {
         __syncthreads();
         if constexpr (SPLITS > 1) arrive_at_cluster();  // CTAs may send sums after all have initialised their barriers
         wait_for_previous_kernel();
+    }
+};
 
+// Mainloop: multiplies a tile's tokens along K, as Fp8Mainloop of mainloop.cuh does.
+template <class Tile, class Schedule, int SPLITS, class Mainloop>
+struct FourBitPipeline : PipelineMemory<Tile, SPLITS> {
+    using Memory = PipelineMemory<Tile, SPLITS>;
+    using Memory::tile, Memory::staged, Memory::pushed, Memory::spilled;
+
+    template <class Operands, class Result>
+    __device__ __forceinline__ void run(const auto& make_schedule, const Operands& operands, const GatheredRows& rows,
+                                        const Result& d) {
+        Schedule schedule = make_schedule();
+        Memory::start(operands);
         if (warp_index() >= Tile::MATH_WARPS) {
-            if constexpr (Tile::REALLOCATES_REGISTERS) lower_registers_to<Tile::LOADER_REGISTERS>();
-            const int thread = threadIdx.x - Tile::MATH_THREADS;
-            if (thread < 32) {
-                if (WarpCollective<Schedule> || thread == 0) load_operands(tile, schedule, operands, thread);
-            } else if (thread - 32 < Tile::COPYING_THREADS) {
-                if constexpr (Tile::GATHERS)
-                    gather_tokens(tile, schedule, rows, operands.scales, thread - 32);
-                else if constexpr (Tile::SCALED)
-                    load_token_scales(tile, schedule, operands.scales, thread - 32);
-            }
+            produce(tile, schedule, operands, rows);
             __syncwarp();
             if constexpr (SPLITS > 1) wait_for_cluster();
         } else {

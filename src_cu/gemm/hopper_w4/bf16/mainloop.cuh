@@ -65,7 +65,7 @@ struct Bf16Tile {
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool SPILLS_TO_SHARED = SUMS * PARTS > 64;  // during the mainloop, schedule and tile wait in shared memory
     static constexpr bool REALLOCATES_REGISTERS = SPILLS_TO_SHARED || LAYOUT == WeightLayout::stored_gate_up && SUMS == 64;
-    static constexpr int GATHERING_THREADS = GATHERING_THREADS_;
+    static constexpr int GATHERING_THREADS = GATHERING_THREADS_, COPYING_THREADS = GATHERING_THREADS;
     static constexpr int THREADS = MATH_THREADS + (REALLOCATES_REGISTERS ? 128 : 32 + GATHERING_THREADS);
     static constexpr int LOADER_REGISTERS = LAYOUT == WeightLayout::stored_gate_up ? 104 : 72,
                          MATH_REGISTERS = 252 - LOADER_REGISTERS / 2;

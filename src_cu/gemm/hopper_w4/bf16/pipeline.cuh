@@ -1,11 +1,10 @@
-// Puts a product of bf16 tokens and 4-bit weights together. kernels/bf16*.cu include this file. The roles are those of pipeline.cuh, but a warpgroup
-// may have several parts of 64 weight rows.
+// The pipeline of GEMMs with bf16 tokens and 4-bit weights. The roles are those of hopper_w4/pipeline.cuh, but a warpgroup may have several weight
+// parts. Included by bf16.cu and bf16_stored.cu.
 #pragma once
 
 #include <type_traits>
 
 #include "common/cluster.cuh"
-#include "common/dependent_launch.cuh"
 #include "common/registers.cuh"
 #include "gemm/hopper_w4/bf16/mainloop.cuh"
 #include "gemm/hopper_w4/bf16/weights.cuh"
@@ -17,34 +16,15 @@
 namespace zoo {
 
 template <class Tile, class Schedule, int SPLITS>
-struct Bf16Pipeline {
-    Tile tile;
-    OptionalStagedOutput<Tile, SPLITS> staged;
-    OptionalSplitKEpilogue<Tile, SPLITS> pushed;
-    std::conditional_t<Tile::SPILLS_TO_SHARED, SpilledSchedule<Tile>, Nothing> spilled;
+struct Bf16Pipeline : PipelineMemory<Tile, SPLITS> {
+    using Memory = PipelineMemory<Tile, SPLITS>;
+    using Memory::tile, Memory::staged, Memory::pushed, Memory::spilled;
 
     template <class Operands, class Result>
     __device__ __forceinline__ void run(Schedule schedule, const Operands& operands, const GatheredRows& rows, const Result& d) {
-        let_next_kernel_launch();
-        tile.initialise();
-        if (threadIdx.x == 0) {
-            if constexpr (!Tile::GATHERS) prefetch(operands.a);
-            if constexpr (Tile::STORED) prefetch(operands.stored);
-            if constexpr (SPLITS > 1) pushed.initialise();
-        }
-        operands.clear_missing_tokens(tile);
-        __syncthreads();
-        if constexpr (SPLITS > 1) arrive_at_cluster();  // the barriers of the other CTAs are initialised
-        wait_for_previous_kernel();
-
+        Memory::start(operands);
         if (warp_index() >= Tile::MATH_WARPS) {
-            if constexpr (Tile::REALLOCATES_REGISTERS) lower_registers_to<Tile::LOADER_REGISTERS>();
-            const int thread = threadIdx.x - Tile::MATH_THREADS;
-            if (thread < 32) {
-                if (WarpCollective<Schedule> || thread == 0) load_operands(tile, schedule, operands, thread);
-            } else if (thread - 32 < Tile::GATHERING_THREADS) {
-                if constexpr (Tile::GATHERS) gather_tokens(tile, schedule, rows, operands.scales, thread - 32);
-            }
+            produce(tile, schedule, operands, rows);
             __syncwarp();
             if constexpr (SPLITS > 1) wait_for_cluster();
         } else {

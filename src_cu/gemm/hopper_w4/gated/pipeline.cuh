@@ -1,7 +1,8 @@
-// Puts a SwiGLU product together: persistent CTAs compute tile after tile while the producer loads ahead. kernels/gated.cu includes this file.
+// The pipeline of SwiGLU GEMMs with 4-bit weights: persistent CTAs compute tile after tile while the producer loads ahead. Included by gated.cu.
 //
-//     producer       warp 8 copies weights and tokens; 32 or 96 more threads gather tokens by index, or copy their scales
-//     math warps     8 warps: the mainloop, then gate and up to h, then h to memory in 16 bits or in e4m3
+//     warps 0 to 7     two math warpgroups dequantize and multiply, make h of gate and up, and store h in 16 bits or in e4m3
+//     warp 8           one lane loads weights and tokens into stages
+//     warps 9 to 11    gather tokens or copy scale128, if the kernel does either
 //
 // The launch chooses whether h is quantised. The end of the file chooses the parts of a variant. gated.cu defines STORED before it includes this file.
 #pragma once
@@ -80,15 +81,7 @@ struct GatedPipeline {
         wait_for_previous_kernel();
 
         if (warp_index() >= Tile::MATH_WARPS) {
-            if constexpr (Tile::REALLOCATES_REGISTERS) lower_registers_to<Tile::LOADER_REGISTERS>();
-            const int thread = threadIdx.x - Tile::MATH_THREADS;
-            if (thread < 32) {
-                if (WarpCollective<Schedule> || thread == 0) load_operands(tile, schedule, operands, thread);
-            } else if constexpr (Tile::GATHERS) {
-                if (thread - 32 < Tile::GATHERING_THREADS) gather_tokens(tile, schedule, gathered, operands.scales, thread - 32);
-            } else if constexpr (Tile::SCALED) {
-                if (thread - 32 < Tile::SCALING_THREADS) load_token_scales(tile, schedule, operands.scales, thread - 32);
-            }
+            produce(tile, schedule, operands, gathered);
         } else {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
             Ring<Tile::STAGES> ring;

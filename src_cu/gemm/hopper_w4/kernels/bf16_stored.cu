@@ -9,7 +9,7 @@
 //     hopper_w4/bf16/weights.cuh       how do packed and stored weights become bf16?
 //     hopper_w4/epilogue.cuh           how do sums become D?
 //     gemm/epilogue/pushed_sums.cuh    how do the CTAs of a cluster add up their shares of K?
-//     hopper_w4/pipeline.cuh           what does a thread spill to shared memory?
+//     hopper_w4/pipeline.cuh           how do all threads begin, and what does a math thread spill?
 //     hopper_w4/bf16/pipeline.cuh      which warp does what?
 
 #include "gemm/hopper_w4/bf16/pipeline.cuh"
