@@ -267,6 +267,10 @@ MISTAKES = {
         {"variants": {"arch": [], "constants": 3, "tiles": []}},
         "variants: 'constants' and 'dtypes' must be tables and 'tiles' a list of tables",
     ),
+    "a group of variants that uses itself": (
+        {"tiles": {"p": {"use": "q"}, "q": {"use": "p"}}, "variants": [{"use": "p"}]},
+        "variants 'p' uses itself: p -> q -> p",
+    ),
     "variants of no arch": (
         {"variants": [{"tiles": []}]},
         "variants[0]: must be a table with lists 'arch' and 'tiles', got {{'tiles': []}}",
@@ -348,6 +352,19 @@ def test_groupings_may_name_a_group_of_variants_of_their_own_file(documents):
     made = read(documents, tiles=groups, variants=[{"use": "wide"}, {"arch": ["sm_90a"], "tiles": [{"name": "z"}]}])
     assert "tiles" not in made
     assert made["variants"]["tiles"] == [{"arch": ["sm_90a"], "name": "x", "constants": {"TOKENS": 64}}, {"arch": ["sm_90a"], "name": "z"}]
+
+
+def test_a_group_of_variants_keeps_its_own_keys_over_those_of_the_group_that_it_uses(documents):
+    groups = {"hopper": {"arch": ["sm_90a"], "cost": "waves", "source": "s.cu"}, "in_turn": {"use": "hopper", "cost": "turns"}}
+    own = {"use": "in_turn", "source": "t.cu", "tiles": [{"name": "x"}]}
+    made = read(documents, tiles=groups, variants=[own, {"use": "hopper", "tiles": [{"name": "y"}]}])["variants"]
+    assert made == {
+        "arch": ["sm_90a"],
+        "tiles": [
+            {"arch": ["sm_90a"], "source": "t.cu", "cost": "turns", "name": "x"},
+            {"arch": ["sm_90a"], "source": "s.cu", "cost": "waves", "name": "y"},
+        ],
+    }
 
 
 def test_a_launch_that_only_another_grouping_starts_is_left_out(documents):

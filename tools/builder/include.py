@@ -12,7 +12,8 @@ grid = ["1", "1", "1"]
 
 variants = "t256"                          # instead of [variants]: [variants.t256] of an included file
 
-[[variants]]                               # or several, also for the same arch; `use = "t256"`: those of an included file or of [tiles.t256]
+[[variants]]                               # or several, also for the same arch
+use = "hopper"                             # a group of an included file, or [tiles.hopper]; keys here replace its keys
 arch = ["sm_90a"]
 when = "not d.f32"                         # of all tiles of the group, besides their own `when`
 
@@ -153,9 +154,16 @@ class _Pieces:
             raise BuildError(f"{key}: {nameless[0]!r} has no name")
         return made
 
-    def variants(self, group: Any) -> Any:
-        """One of several [[variants]], which may be a file's."""
-        return self.take("variants", group["use"], "variants") if _is_piece(group) else group
+    def variants(self, group: Any, seen: tuple[str, ...] = ()) -> Any:
+        """One of several [[variants]]: its keys, in place of those of the group that it uses."""
+        if not isinstance(group, dict) or "use" not in group:
+            return group
+        name = str(group["use"])
+        if name in seen:
+            raise BuildError(f"variants '{name}' uses itself: {' -> '.join((*seen, name))}")
+        changes = {key: value for key, value in group.items() if key != "use"}
+        base = self.variants(self.take("variants", name, "variants"), (*seen, name))
+        return {**base, **changes} if changes else base
 
     def launch(self, launch: Any, seen: tuple[str, ...]) -> _Table:
         if not isinstance(launch, dict):
@@ -306,10 +314,6 @@ def _with_shared(variants: _Table) -> _Table:
 def _both(shared: _Table, tile: _Table) -> _Table:
     both: _Table = {key: {**shared[key], **tile.get(key, {})} for key in ("constants", "dtypes", "only") if key in shared}
     return {**both, "when": f"({shared['when']}) and ({tile['when']})"} if "when" in shared and "when" in tile else both
-
-
-def _is_piece(group: Any) -> bool:
-    return isinstance(group, dict) and group.keys() == {"use"}
 
 
 def _of_several(groups: list[Any]) -> _Table:
