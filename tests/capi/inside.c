@@ -31,6 +31,24 @@ static int try_digests(void)
     return 0;
 }
 
+/* A line for each chip of the standard input: what costs read of it, and what two numbers become on it. */
+static int try_chips(void)
+{
+    device_state device = {0};
+    long long clock, memory_clock, memory_bits, value, tensor;
+    while (scanf(" %127[^@]@%d@%lld@%lld@%lld@%lld@%lld", device.name, &device.multiprocessors, &clock, &memory_clock, &memory_bits, &value,
+                 &tensor) == 7) {
+        chip found = chip_of(&device, clock, memory_clock, memory_bits);
+        printf("%lld %lld", (long long)found.tensor, (long long)found.memory);
+        for (int rate = ZOO_RATE_NONE; rate <= ZOO_RATE_TENSOR; rate++) {
+            zoo_cost_number number = {0, value, tensor, (zoo_rate)rate};
+            printf(" %lld", (long long)number_on(found, &number));
+        }
+        putchar('\n');
+    }
+    return 0;
+}
+
 int main(int count, char **words)
 {
     zoo_device *device;
@@ -38,6 +56,7 @@ int main(int count, char **words)
     char word;
     int status;
     if (count == 2 && !strcmp(words[1], "digests")) return try_digests();
+    if (count == 2 && !strcmp(words[1], "chips")) return try_chips();
     if (count != 2 || zoo_open_arch("sm_90a", 132, &device) || pipe(told)) return 2;
     held = !strcmp(words[1], "handles") ? &handles_lock : &process_lock;
     if (pthread_create(&thread, NULL, hold, NULL) || read(told[0], &word, 1) != 1) return 2;

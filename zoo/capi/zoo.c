@@ -2070,6 +2070,7 @@ static chip chip_of(const device_state *device, int64_t clock, int64_t memory_cl
     };
     chip found = {device->multiprocessors, 1, ZOO_H200_MEMORY};
     int64_t bandwidth = memory_clock * memory_bits / 4000000;
+    if (bandwidth > INT32_MAX) bandwidth = INT32_MAX; /* more than an H200's at any clock, and the product below fits 64 bits */
     for (size_t each = 0; each < sizeof slow / sizeof *slow; each++)
         if (!strcmp(slow[each].name, device->name)) found.tensor = slow[each].tensor;
     if (clock && bandwidth) {
