@@ -57,6 +57,8 @@ def test_a_chip_is_what_the_driver_says_and_never_better_than_an_h200():
     assert (Chip(), Chip(memory=698), Chip(78, tensor=4, memory=837)) == (H200, H100, H20)
     assert (Chip(memory=837), Chip(114, memory=479)) == (GH200, H100_PCIE)
     assert chip_of("NVIDIA H20-3e", 78, 1_980_000, 3_201_000, 6144) == Chip(78, tensor=4)
+    assert chip_of("NVIDIA H20 MIG 1g.12gb", 10, 0, 0, 0) == Chip(10, tensor=4), "a part multiplies as slowly as its chip"
+    assert chip_of("NVIDIA H200 MIG 1g.18gb", 16, 0, 0, 0) == Chip(16)
     assert chip_of("of tomorrow", 132, 1_980_000, 9_000_000, 6144) == Chip(), "or numbers that nothing measured would win"
     for untold in ((0, 0, 0), (0, 2_619_000, 5120), (1_980_000, 0, 5120), (1_980_000, 2_619_000, 0)):
         assert chip_of("untold", 132, *untold).memory == MEMORY

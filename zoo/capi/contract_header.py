@@ -82,6 +82,9 @@ enum {{
 {chip}
 }};
 
+/* in the driver's name of a part of a chip, behind the chip's */
+#define ZOO_PART_OF_A_CHIP "{part}"
+
 /* chip(its name, times as many cycles for a multiplication as an H200) */
 #define ZOO_SLOW_TENSOR_CORES(chip) \\
 {slow}
@@ -160,6 +163,7 @@ def header_text() -> str:
         chip=_enumerators(
             (f"ZOO_H200_{name}", getattr(chips, name)) for name in ("MULTIPROCESSORS", "CLOCK", "BANDWIDTH", "MEMORY", "BOTH")
         ),
+        part=chips.PART,
         slow=_rows("chip", (f'"{name}", {cycles}' for name, cycles in chips.SLOW_TENSOR_CORES.items())),
         map_types=_rows("type", (f'"{name}", {bits}, {_truth(name in FLOATS)}' for name, (_, bits) in in_order(MAP_DTYPES))),
         map_type_numbers=_enumerators((map_type(name), number) for name, (number, _) in in_order(MAP_DTYPES)),

@@ -2071,8 +2071,11 @@ static chip chip_of(const device_state *device, int64_t clock, int64_t memory_cl
     chip found = {device->multiprocessors, 1, ZOO_H200_MEMORY};
     int64_t bandwidth = memory_clock * memory_bits / 4000000;
     if (bandwidth > INT32_MAX) bandwidth = INT32_MAX; /* more than an H200's at any clock, and the product below fits 64 bits */
-    for (size_t each = 0; each < sizeof slow / sizeof *slow; each++)
-        if (!strcmp(slow[each].name, device->name)) found.tensor = slow[each].tensor;
+    for (size_t each = 0; each < sizeof slow / sizeof *slow; each++) {
+        size_t length = strlen(slow[each].name);
+        const char *rest = strncmp(slow[each].name, device->name, length) ? NULL : device->name + length;
+        if (rest && (!*rest || !strncmp(rest, ZOO_PART_OF_A_CHIP, strlen(ZOO_PART_OF_A_CHIP)))) found.tensor = slow[each].tensor;
+    }
     if (clock && bandwidth) {
         int64_t memory = ZOO_H200_MEMORY * bandwidth * ZOO_H200_CLOCK / (ZOO_H200_BANDWIDTH * clock);
         if (memory < ZOO_H200_MEMORY) found.memory = larger(memory, 1);

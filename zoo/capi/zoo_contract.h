@@ -121,6 +121,9 @@ enum {
     ZOO_H200_BOTH = 26
 };
 
+/* in the driver's name of a part of a chip, behind the chip's */
+#define ZOO_PART_OF_A_CHIP " MIG "
+
 /* chip(its name, times as many cycles for a multiplication as an H200) */
 #define ZOO_SLOW_TENSOR_CORES(chip) \
     chip("NVIDIA H20", 4) \

@@ -18,6 +18,7 @@ MEMORY = 1000  # in thousandths of what an H200 loads in a cycle
 # By the driver's name, chips whose tensor cores need several times as many cycles as an H200's for a multiplication. Data sheets: 296 TFLOPS of FP8
 # by 78 multiprocessors, beside 1979 by 132.
 SLOW_TENSOR_CORES = {"NVIDIA H20": 4, "NVIDIA H20-3e": 4}
+PART = " MIG "  # in the driver's name of a part of a chip: `NVIDIA H20 MIG 1g.12gb`
 # Per cent of the shorter of two works at once that the longer does not hide: as of computing and loading, `both` of
 # src_cu/gemm/costs/h200/fp8_product.toml
 BOTH = 26
@@ -52,7 +53,7 @@ def chip_of(name: str, multiprocessors: int, clock: int, memory_clock: int, memo
     """A chip as the driver describes it: clocks in kHz, the width of the memory bus in bits. A driver that does not tell them says 0."""
     bandwidth = memory_clock * memory_bits // 4_000_000  # two bits a clock and wire; in bytes a nanosecond
     memory = max(min(MEMORY * bandwidth * CLOCK // (BANDWIDTH * clock), MEMORY), 1) if clock and bandwidth else MEMORY
-    return Chip(multiprocessors, SLOW_TENSOR_CORES.get(name, 1), memory)
+    return Chip(multiprocessors, SLOW_TENSOR_CORES.get(name.partition(PART)[0], 1), memory)
 
 
 def on_chip(kernel: Kernel, arch: str, chip: Chip) -> Kernel:
