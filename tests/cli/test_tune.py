@@ -318,6 +318,8 @@ def test_a_gpu_whose_file_of_costs_is_refused_runs_no_kernel_and_doctor_says_why
     assert found["device 0"]["state"] == "no" and "this GPU is Recorder 9.0 with 132" in found["device 0"]["words"]
     assert found["device 1"]["state"] == "ok"
     assert "no cubin runs on it" in found["device 2"]["words"], "which another file would not change"
+    verdict = with_stand_in("--cubins", small, "doctor", devices="9.0:132").stdout.rpartition("\n\n")[2]
+    assert verdict.startswith("No GEMM can run on a GPU here") and "unset ZOO_COSTS" in " ".join(verdict.split()), verdict
 
 
 SMALL_CALL = f"""

@@ -59,15 +59,20 @@ def command(context: click.Context, as_json: bool) -> None:
 
         for one in findings:
             click.echo(paragraph(f"{one.state:<5}{one.what:<14} {one.words}", hanging=20))
-        click.echo("\n" + paragraph(_verdict(sound, usable, emulated)))
+        refused = any(one.facts.get("costs_refused") for one in devices)
+        click.echo("\n" + paragraph(_verdict(sound, usable, emulated, refused)))
     context.exit(0 if usable else 1)
 
 
-def _verdict(sound: bool, usable: bool, emulated: bool) -> str:
+def _verdict(sound: bool, usable: bool, emulated: bool, costs_refused: bool) -> str:
+    from zoo.contract.costs import VARIABLE
+
     if not sound:
         return "The package is damaged; reinstall zoo, or in a checkout run build_cubins.py."
     if usable:
         return "Kernels run here. Try `zoo demo`; on a GPU that `zoo list` has no evidence of, `zoo first-run` (docs/blackwell.md)."
+    if costs_refused:
+        return f"No GEMM can run on a GPU here, because a file of costs is refused: run `zoo tune` again, or unset {VARIABLE}."
     if not emulated:
         return "No kernel can run here. What needs no GPU works: list, show, verify, export."
     return (
@@ -159,7 +164,7 @@ def _device(zoo: Zoo, ordinal: int) -> Finding:
         if (place := file_in_use()) is not None:
             costs_of(place, device.name, device.multiprocessors)
     except ZooError as error:
-        return Finding("no", what, f"{words}: {error}", facts)
+        return Finding("no", what, f"{words}: {error}", facts | {"costs_refused": True})
     words += f": {fitting} of {count(len(kernels), 'kernel')}, by {', '.join(used)}"
     if any(variant.tensor for kernel in kernels for variant in kernel.variants if variant.arch == archs[kernel.name]):
         tensor, memory = 100 // device.chip.tensor, 100 * device.chip.memory // MEMORY
