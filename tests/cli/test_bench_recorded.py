@@ -45,6 +45,14 @@ def test_a_kernel_that_was_never_timed_says_how_to_time_it(zoo_command):
     assert result.exit_code == 0 and "`zoo bench NAME --record` makes one" in result.stdout
 
 
+@pytest.mark.parametrize(
+    "asked", [("--shape", "512,2048,7168"), ("--plot",), ("--variant", "t128"), ("--set", "b_constant=yes"), ("--record",)]
+)
+def test_an_option_that_the_shipped_timings_do_not_follow_is_refused(zoo_command, asked):
+    result = zoo_command("bench", NAME, "--recorded", *asked)
+    assert result.exit_code == 2 and f"leave out {asked[0]}" in " ".join(result.output.split())
+
+
 def test_without_a_name_nothing_is_timed_and_the_question_is_answered(zoo_command):
     result = zoo_command("bench")
     assert result.exit_code == 2 and "`zoo list` shows them" in " ".join(result.output.split())

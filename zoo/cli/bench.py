@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.cli import collection
@@ -126,6 +127,7 @@ def command(
         raise click.UsageError("--json and a plot do not go to one terminal: name a file, --plot FILE.svg")
     zoo = collection(context)
     if recorded:
+        _refuse_options_of_a_run(context)
         click.echo(recorded_tables(zoo, kernels or "*", as_json))
         return
     if kernels is None:
@@ -163,6 +165,19 @@ def command(
                 _draw(plot_file, kernel.name, machine.device, [seen for _, seen in measured])
     if as_json:
         click.echo(json.dumps(found[0] if kernels == chosen[0].name else found, indent=1))
+
+
+def _refuse_options_of_a_run(context: click.Context) -> None:
+    """Or whoever asks for a size or a plot takes what is printed for it."""
+    typed = [
+        one.opts[0]
+        for one in context.command.params
+        if isinstance(one, click.Option)
+        and one.name not in ("recorded", "as_json")
+        and context.get_parameter_source(str(one.name)) is not ParameterSource.DEFAULT
+    ]
+    if typed:
+        raise click.UsageError(f"--recorded prints all timings of the kernels: leave out {', '.join(typed)}")
 
 
 def _calls(
