@@ -78,6 +78,14 @@ def test_a_bar_lies_at_its_place_and_all_libraries_have_one_scale(monkeypatch):
     assert any("░" in line or "." in line[20:] for line in lines if " gap " in line)
 
 
+def test_a_step_without_a_trace_says_why_it_has_no_bars():
+    from zoo.cli.layer_bars import as_svg, as_text
+
+    for drawn in (as_text, as_svg):
+        assert "traced: 1 kernel 9.0 us" in drawn("title", [seen(spans=[Span("only", 0, 9)])])
+        assert "traced: nothing, because torch's profiler saw no kernel" in drawn("title", [seen(spans=[])])
+
+
 def test_the_picture_has_every_kernel_and_gap_with_its_whole_name():
     from zoo.cli.layer_bars import as_svg
 

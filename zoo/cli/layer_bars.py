@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 from zoo.benchmark.layer_steps import Seen
 from zoo.benchmark.trace import Bar, length, merged, of_gaps, of_kernels, short_name
-from zoo.cli.text import can_print, cut, width
+from zoo.cli.text import can_print, count, cut, width
 
 _SHORTEST = 0.005  # of the longest step: shorter neighbours share a bar
 _NUMBERS = 17  # characters of microseconds and share
@@ -41,7 +41,9 @@ def _block(one: Seen, names: Sequence[tuple[str, Bar]], scale: float, for_names:
 def _head(one: Seen) -> str:
     how = "in a CUDA graph" if one.in_graph else "between events, since no CUDA graph can hold it"
     kernels = sum(not bar.is_gap for bar in one.bars)
-    sums = f"{kernels} kernels {of_kernels(one.bars):,.1f} us, gaps {of_gaps(one.bars):,.1f} us"
+    sums = f"{count(kernels, 'kernel')} {of_kernels(one.bars):,.1f} us, gaps {of_gaps(one.bars):,.1f} us"
+    if not kernels:
+        sums = "nothing, because torch's profiler saw no kernel"
     return f"{one.name}: {one.microseconds:,.1f} us {how}; traced: {sums}"
 
 
