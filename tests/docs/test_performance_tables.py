@@ -72,7 +72,14 @@ def record(**more):
         for M, zoo in ((1, 5.0), (2, 20.0), (100, 8.0))
     ]
     layers = [{"model": "gpt-oss-20b", "tokens": 8, "microseconds": {"zoo": 50.0, "torch bf16": 40.0}, "refused": {}}]
-    words = {"device": "X", "driver": "1", "date": "2026-01-01", "libraries": {"torch": "2"}, "less": {"torch bf16": "bf16 weights"}}
+    words = {
+        "device": "X",
+        "driver": "1",
+        "date": "2026-01-01",
+        "libraries": {"torch": "2"},
+        "seed": 7,
+        "less": {"torch bf16": "bf16 weights"},
+    }
     return Comparison({**words, "dense": dense, "layers": layers, **more})
 
 
@@ -80,6 +87,10 @@ def test_the_mean_is_geometric_the_worst_case_is_the_slowest_and_the_absent_are_
     text = rivals_table(record())
     assert [row[2:] for row in rows(text)] == [["0 % faster", "100 % slower"], ["25 % faster", "25 % faster"]]
     assert "DeepGEMM has no time: not installed." in text and "X, driver 1, torch 2; 2026-01-01" in text
+
+
+def test_whoever_doubts_a_row_is_told_how_many_problems_it_has_and_the_seed_that_draws_them():
+    assert "; 1 to 2 problems a row, seed 7." in rivals_table(record())
 
 
 def test_percent_is_of_the_longer_time():

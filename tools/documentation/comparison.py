@@ -43,6 +43,12 @@ class Comparison:
         libraries = ", ".join(f"{name} {version}" for name, version in self.record["libraries"].items() if version)
         return f"{self.record['device']}, driver {self.record['driver']}, {libraries}; {self.record['date']}"
 
+    @property
+    def drawn(self) -> str:
+        """How many problems there are, and the seed that draws them again."""
+        counts = sorted({one.problems for one in self.ratios()})
+        return f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} problems a row, seed {self.record['seed']}"
+
     def rivals(self, part: str) -> list[str]:
         """Those that have a time somewhere, those of the same job first."""
         named = dict.fromkeys(name for one in self.record[part] for name in one["microseconds"] if not name.startswith("zoo"))

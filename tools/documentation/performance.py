@@ -29,7 +29,7 @@ def rivals_table(found: Comparison) -> str:
         rows.append((kinds_of_tokens(one.tokens), rival, percent(one.mean), percent(one.worst)))
     rows.sort(key=lambda row: [kinds_of_tokens(one.tokens) for one in found.ratios()].index(row[0]))
     lines = [table(("tokens", "beside", "zoo is, geometric mean", "zoo is, worst case"), rows)]
-    lines += [f"Measured on {found.machine}."]
+    lines += [f"Measured on {found.machine}; {found.drawn}."]
     return "\n\n".join(lines + [f"{name} has no time: {why}." for name, why in found.refused("dense").items()])
 
 
