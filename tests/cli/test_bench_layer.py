@@ -78,12 +78,23 @@ def test_a_bar_lies_at_its_place_and_all_libraries_have_one_scale(monkeypatch):
     assert any("░" in line or "." in line[20:] for line in lines if " gap " in line)
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_slow_step_of_a_long_name_fits_the_terminal(monkeypatch, columns):
+    from zoo.benchmark.layer_steps import Seen
+    from zoo.cli.layer_bars import as_text
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    slow = Seen("triton_kernels", 12345.6, False, (Bar("kernel_" + 90 * "x", 0, 12345.6),))
+    text = as_text("gpt-oss-120b, 128 experts of 2880 x 2880, top 4, fp8_mxfp4, 16,384 tokens, forward and backward, NVIDIA H200", [slow])
+    assert max(map(len, text.splitlines())) <= columns
+
+
 def test_a_step_without_a_trace_says_why_it_has_no_bars():
     from zoo.cli.layer_bars import as_svg, as_text
 
     for drawn in (as_text, as_svg):
         assert "traced: 1 kernel 9.0 us" in drawn("title", [seen(spans=[Span("only", 0, 9)])])
-        assert "traced: nothing, because torch's profiler saw no kernel" in drawn("title", [seen(spans=[])])
+        assert "traced: nothing, because torch's profiler saw no kernel" in " ".join(drawn("title", [seen(spans=[])]).split())
 
 
 def test_the_picture_has_every_kernel_and_gap_with_its_whole_name():

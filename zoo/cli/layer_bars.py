@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 from zoo.benchmark.layer_steps import Seen
 from zoo.benchmark.trace import Bar, length, merged, of_gaps, of_kernels, short_name
-from zoo.cli.text import can_print, count, cut, width
+from zoo.cli.text import can_print, count, cut, paragraph, width
 
 _SHORTEST = 0.005  # of the longest step: shorter neighbours share a bar
 _NUMBERS = 17  # characters of microseconds and share
@@ -21,14 +21,14 @@ def as_text(title: str, seen: Sequence[Seen]) -> str:
     scale = max((length(one.bars) for one in seen), default=0.0)
     drawn = {one.name: [(short_name(bar.name), bar) for bar in merged(one.bars, _SHORTEST * scale)] for one in seen}
     longest = max((len(name) for bars in drawn.values() for name, _ in bars), default=0)
-    return "\n\n".join([title, *(_block(one, drawn[one.name], scale, min(longest, width() // 3)) for one in seen)])
+    return "\n\n".join([paragraph(title), *(_block(one, drawn[one.name], scale, min(longest, width() // 3)) for one in seen)])
 
 
 def _block(one: Seen, names: Sequence[tuple[str, Bar]], scale: float, for_names: int) -> str:
     area = width() - for_names - _NUMBERS - 2
     full = can_print("█░")
     whole = length(one.bars)
-    lines = [_head(one)]
+    lines = [paragraph(_head(one))]
     for name, bar in names:
         begin = round(bar.start / scale * area)
         cells = max(round((bar.start + bar.duration) / scale * area) - begin, 1)
