@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import math
 import os
 import random
 import threading
@@ -227,6 +229,32 @@ def test_a_call_that_the_driver_refuses_does_not_end_the_run(tuned_file, capsys)
     assert list(tuned_file(FEW, OTHER, timer=Fails(kernels, {2, *range(10, 18)})).kernels) == [FEW]
     said = " ".join(capsys.readouterr().out.split())
     assert "8 calls; choices" in said and "; 1 call failed" in said and f"failed {OTHER}: out of memory" in said
+
+
+@pytest.mark.parametrize("nonsense", [0.0, math.nan, math.inf])
+def test_a_time_that_no_call_can_take_ends_in_a_sentence(tuned_file, capsys, nonsense):
+    class Nonsense(KnownCosts):
+        def nanoseconds(self, kernel, call):
+            return dict.fromkeys(call.costs, nonsense)
+
+    with pytest.raises(IntegrityError, match="cannot be read"):
+        tuned_file(FEW, timer=Nonsense({}))
+    assert f"failed {FEW}: events of the driver measured {nonsense:.0f} ns" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_write_that_fails_does_not_count_as_written(tuned_file, monkeypatch, capsys):
+    writes = []
+
+    def full_at_last(path, data):
+        writes.append(data)
+        if len(writes) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        path.write_bytes(data)
+
+    monkeypatch.setattr("zoo.contract.files.write_file", full_at_last)
+    with pytest.raises(OSError, match="No space left"):
+        tuned_file(FEW, OTHER)
+    assert "my costs.json: 1 kernel." in " ".join(capsys.readouterr().out.split())
 
 
 def test_no_call_begins_after_the_time_of_all_kernels_is_over(tuned_file, monkeypatch, capsys):

@@ -73,7 +73,10 @@ def tune(
         if passed > most or len(calls) == _MOST or (len(calls) >= _FEWEST and passed > seconds):
             break
         try:
-            calls.append(TimedCall(call.values, timer.nanoseconds(kernel, call)))
+            times = timer.nanoseconds(kernel, call)
+            if not all(0 < one < math.inf for one in times.values()):
+                raise DriverError(f"events of the driver measured {min(times.values()):.0f} ns")
+            calls.append(TimedCall(call.values, times))
         except DriverError:
             failed += 1
             if failed == _MOST_FAILED and len(calls) < _FOLDS:

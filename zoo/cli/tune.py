@@ -64,7 +64,7 @@ def _tune(kernels: list[Kernel], device: Device, timer: Timer, output: Path) -> 
     if not chosen:
         raise click.ClickException(f"none of these kernels has a choice of measured tiles on {device.name}")
     found = _kept(output, device)
-    steps, written, missed, end = Steps(len(chosen)), False, list[str](), time.monotonic() + _MOST_SECONDS
+    steps, written, missed, end = Steps(len(chosen)), -1, list[str](), time.monotonic() + _MOST_SECONDS
     try:
         with ended_in_order():
             tiles = [len(tunable(kernel, archs[kernel.name])) for kernel in chosen]
@@ -87,15 +87,15 @@ def _tune(kernels: list[Kernel], device: Device, timer: Timer, output: Path) -> 
                     found[kernel.name] = as_measured(seen.kernel, archs[kernel.name])
                 with undisturbed():
                     write_file(output, text_of(Costs(SCHEMA, device.name, device.multiprocessors, found)).encode("ascii"))
-                written = True
+                written = len(found)  # a full disk keeps the file of the kernel before
                 failed = f"; {count(seen.failed, 'call')} failed" if seen.failed else ""
                 loss = f"choices {100 * seen.lost:.1f} % slower than the fastest, {100 * seen.lost_before:.1f} % as shipped{failed}"
                 steps.end(fact("tuned" if seen.better else "as shipped", f"{kernel.name}: {count(seen.calls, 'call')}; {loss}"))
     finally:
         if missed:
             click.echo(fact("no time", f"for {count(len(missed), 'kernel')}, whose numbers stay: {listed(missed)}"))
-        if written:
-            click.echo(fact("written", f"{output}: {count(len(found), 'kernel')}. Use it:"))
+        if written >= 0:
+            click.echo(fact("written", f"{output}: {count(written, 'kernel')}. Use it:"))
             click.echo(f"export {VARIABLE}={shlex.quote(str(output.absolute()))}")
 
 
