@@ -350,6 +350,12 @@ def test_a_gpu_whose_file_of_costs_is_refused_runs_no_kernel_and_doctor_says_why
     assert verdict.startswith("No GEMM can run on a GPU here") and "unset ZOO_COSTS" in " ".join(verdict.split()), verdict
 
 
+def test_doctor_does_not_say_that_measured_costs_are_assumed(with_stand_in, tmp_path, monkeypatch):
+    monkeypatch.setenv("ZOO_COSTS", str(write(tmp_path / "costs.json", FEW, "NVIDIA H20", 78)))
+    run = with_stand_in("doctor", devices="9.0:78@NVIDIA H20@1980000@2619000@6144")
+    assert "costs of kernels that the file lacks assume 25 % of an H200's multiplications" in " ".join(run.stdout.split())
+
+
 SMALL_CALL = f"""
 import zoo
 from zoo.benchmark.arguments import describe_arguments

@@ -169,7 +169,8 @@ def _device(zoo: Zoo, ordinal: int) -> Finding:
     if any(variant.tensor for kernel in kernels for variant in kernel.variants if variant.arch == archs[kernel.name]):
         tensor, memory = 100 // device.chip.tensor, 100 * device.chip.memory // MEMORY
         facts |= {"tensor": tensor, "memory": memory}
-        words += f"; costs assume {tensor} % of an H200's multiplications and {memory} % of its memory bandwidth in a cycle"
+        which = "costs assume" if place is None else "costs of kernels that the file lacks assume"
+        words += f"; {which} {tensor} % of an H200's multiplications and {memory} % of its memory bandwidth in a cycle"
     return Finding("ok", what, words, facts)
 
 
