@@ -8,6 +8,7 @@ from zoo.benchmark import measure
 from zoo.benchmark.graphs import in_turns, repeated
 from zoo.benchmark.measure import Measurement
 from zoo.cli.bench import _as_text
+from zoo.packaged import packaged
 from zoo.runtime.hardware import Hardware
 
 READ = sorted(
@@ -52,10 +53,25 @@ def test_nobody_always_follows_the_same_library_and_the_median_counts():
     assert pairs == {("a", "b"), ("b", "a")}
 
 
+def shown(name, settings, seen):
+    return " ".join(_as_text(packaged.kernel(name), settings, Hardware("GPU", "9.0", "1"), [({"M": 1, "N": 2, "K": 3}, seen)]).split())
+
+
+@pytest.mark.parametrize(
+    ("formats", "settings", "humming", "triton"),
+    [("fp8_mxfp4", {}, True, True), ("fp8_mxfp4", {"promotion": "never"}, False, True), ("bf16_mxfp4", {}, False, False)],
+)
+def test_a_library_does_less_only_beside_a_call_that_does_more(formats, settings, humming, triton):
+    """zoo that never promotes sums does humming's job, and triton_kernels has no rows of FP8."""
+    seen = Measurement("t128", 10.0, 10**6, 1.0, None, True, 10**9, {"humming": 9.0, "triton_kernels": 12.0})
+    text = shown(f"gemm.{formats}.m_grouped_contiguous", settings, seen)
+    assert ("humming does less work" in text, "triton_kernels multiplies rows of bf16" in text) == (humming, triton)
+
+
 def test_the_table_says_who_is_faster_by_how_much_who_does_less_and_why_a_time_is_missing():
     rivals = {"torch block-wise": 18.2, "torch tensor-wise": 8.0, "DeepGEMM": "not installed", "triton_kernels": "has no such product"}
     seen = Measurement("few8_w64", 10.0, 10**6, 1.0, None, True, 10**9, rivals)
-    text = " ".join(_as_text(Hardware("GPU", "9.0", "1"), [({"M": 1, "N": 2, "K": 3}, seen)]).split())
+    text = shown("gemm.fp8b128.dense", {}, seen)
     assert "1 2 3 zoo few8_w64 10.00 100 torch block-wise 18.20 55 82% faster torch tensor-wise 8.00 125 25% slower" in text
     assert "torch tensor-wise does less work: one scale for each matrix" in text and "torch block-wise does less" not in text
     assert "DeepGEMM: not installed" in text and "triton_kernels: has no such product" in text

@@ -187,6 +187,15 @@ RIVALS: Mapping[str, Rival] = {
 }
 
 
+def other_job(name: str, formats: str, settings: Mapping[str, str]) -> str:
+    """How a rival's job differs from the call's; empty for the same job."""
+    if name == "triton_kernels":
+        return "multiplies rows of bf16" if formats == "fp8_mxfp4" else ""
+    if name == "humming" and (formats != "fp8_mxfp4" or settings.get("promotion") == "never"):
+        return ""
+    return f"does less work: {RIVALS[name].less}" if RIVALS[name].less else ""
+
+
 def checked(make: Callable[[Any, Product, str], Case], product: Product, device: str) -> Case:
     """A case whose result is right. Raises Unavailable with the reason where there is none."""
     torch = torch_with_gpu()

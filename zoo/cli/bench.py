@@ -160,7 +160,7 @@ def command(
                 found.append(_as_data(kernel, settings, machine, measured))
             else:
                 head = f"{'' if number == 0 else chr(10)}{kernel.name}\n" if len(chosen) > 1 else ""
-                click.echo(head + _as_text(machine, measured))
+                click.echo(head + _as_text(kernel, settings, machine, measured))
             if plot_file is not None:
                 _draw(plot_file, kernel.name, machine.device, [seen for _, seen in measured])
     if as_json:
@@ -257,14 +257,14 @@ def _of_copies(measured: Measured) -> tuple[tuple[str, ...], list[tuple[object, 
     return (*measured[0][0], "us", "GB/s", "copy us", "torch us", "of copy", "variant"), rows
 
 
-def _as_text(machine: Hardware, measured: Measured) -> str:
-    from zoo.benchmark.rivals import RIVALS
+def _as_text(kernel: Kernel, settings: Mapping[str, str], machine: Hardware, measured: Measured) -> str:
+    from zoo.benchmark.rivals import other_job
     from zoo.cli.text import table
 
     header, rows = (_of_products if any(seen.operations for _, seen in measured) else _of_copies)(measured)
     lines = [f"{machine.device}, driver {machine.driver}", table(header, rows)]
     timed = [name for name in measured[0][1].rivals if any(isinstance(seen.rivals[name], float) for _, seen in measured)]
-    lines += [f"{name} does less work: {RIVALS[name].less}" for name in timed if RIVALS[name].less]
+    lines += [f"{name} {how}" for name in timed if (how := other_job(name, kernel.fields.get("formats", ""), settings))]
     reasons: dict[str, dict[str, None]] = {}
     for _, seen in measured:
         for name, why in seen.rivals.items():
