@@ -1,5 +1,8 @@
 """What is timed looks neither faster nor slower than it is: numbers that are drawn, fair turns, and words that say who is faster."""
 
+import re
+import sys
+
 import numpy
 import pytest
 
@@ -7,6 +10,7 @@ import zoo
 from zoo.benchmark import measure
 from zoo.benchmark.graphs import in_turns, repeated
 from zoo.benchmark.measure import Measurement
+from zoo.benchmark.rivals import Unavailable, torch_with_gpu
 from zoo.cli.bench import _as_text
 from zoo.packaged import packaged
 from zoo.runtime.hardware import Hardware
@@ -51,6 +55,24 @@ def test_nobody_always_follows_the_same_library_and_the_median_counts():
     assert found == {"a": 2.0, "b": 7.0}
     pairs = {tuple(order[turn : turn + 2]) for turn in range(0, 16, 2)}
     assert pairs == {("a", "b"), ("b", "a")}
+
+
+@pytest.mark.parametrize(
+    ("raised", "words"),
+    [
+        ("OSError('libcudart.so.13: cannot open shared object file')", "torch cannot be imported: libcudart.so.13"),
+        ("ModuleNotFoundError('No module named sympy', name='sympy')", "torch cannot be imported: No module named sympy"),
+        ("ModuleNotFoundError('No module named torch', name='torch')", "torch is not installed"),
+        ("RuntimeError()", "torch cannot be imported"),
+    ],
+)
+def test_a_broken_torch_is_a_reason_and_not_the_end_of_zoos_own_timing(monkeypatch, tmp_path, raised, words):
+    (tmp_path / "torch.py").write_text(f"raise {raised}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with pytest.raises(Unavailable, match=re.escape(words)):
+        torch_with_gpu()
+    assert measure._torch_or_none() is None
 
 
 def shown(name, settings, seen):

@@ -9,7 +9,7 @@ from typing import Any
 
 from zoo.benchmark.graphs import TorchEvents, TorchReplay, in_turns
 from zoo.benchmark.layer_models import MODELS, Model
-from zoo.benchmark.rivals import Unavailable
+from zoo.benchmark.rivals import Unavailable, imported_torch
 from zoo.benchmark.trace import Bar, bars, last_of, traced
 from zoo.benchmark.trained_layers import Trained, relative, with_gradients
 from zoo.errors import ArgumentError
@@ -57,10 +57,7 @@ Step = Callable[[], Any]
 
 def check(asked: Asked) -> None:
     """Refuses what no layer computes, on any device."""
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise Unavailable("torch is not installed, and layers are torch's") from None
+    imported_torch()
     from zoo.torch.nn.formats import TRAINING, format_of
 
     form = format_of(asked.format)

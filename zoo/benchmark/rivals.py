@@ -205,8 +205,7 @@ def checked(make: Callable[[Any, Product, str], Case], product: Product, device:
     except Unavailable:
         raise
     except Exception as refusal:  # of another library: whatever it raises is its answer
-        first = (str(refusal).strip().splitlines() or [""])[0]
-        raise Unavailable(f"refuses: {type(refusal).__name__}: {first[:160]}") from None
+        raise Unavailable(f"refuses: {type(refusal).__name__}: {first_line(refusal)}") from None
     if not error <= case.tolerance:
         raise Unavailable(f"wrong: its error is {error:.2g} of the result's root mean square, {case.tolerance:.2g} is allowed")
     return case
@@ -228,16 +227,27 @@ def replayed(make: Callable[[Any, Product, str], Case], product: Product, device
     try:
         return TorchReplay(torch, calls, device)
     except Exception as refusal:
-        raise Unavailable(f"cannot be captured in a graph: {str(refusal).strip().splitlines()[0][:160]}") from None
+        raise Unavailable(f"cannot be captured in a graph: {first_line(refusal)}") from None
+
+
+def first_line(refusal: Exception) -> str:
+    return (str(refusal).strip().splitlines() or [""])[0][:160]
 
 
 def torch_with_gpu() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise Unavailable("torch is not installed") from None
+    torch = imported_torch()
     if not torch.cuda.is_available():
         raise Unavailable("torch sees no GPU")
+    return torch
+
+
+def imported_torch() -> Any:
+    try:
+        import torch
+    except ModuleNotFoundError as missing:
+        raise Unavailable("torch is not installed" if missing.name == "torch" else f"torch cannot be imported: {missing}") from None
+    except Exception as broken:  # of a wheel that does not fit this machine: a library it lacks, or another driver
+        raise Unavailable(f"torch cannot be imported: {first_line(broken)}") from None
     return torch
 
 
