@@ -24,8 +24,9 @@ sys.path.insert(0, str(ROOT))
 
 from tools.sweeps import read_sweep
 from zoo.contract.manifest import Kernel, Manifest, Variant
+from zoo.errors import ExpressionError
 
-SMS, ARCH = 132, "sm_90a"  # of an H200
+SMS, ARCH = 132, "sm_90a"  # of an H200, where a sweep does not say how many
 Times = dict[str, float]  # of variants, by name
 
 
@@ -58,7 +59,7 @@ def cases_of(kernel: Kernel, results: list[dict[str, Any]]) -> list[Case]:
     variants = {one.name: one for one in kernel.variants if one.arch == ARCH}
     found = []
     for result in results:
-        values = {**result["symbols"], "sms": SMS}
+        values = {"sms": SMS, **result["symbols"]}
         for name, expression in kernel.derived:
             values[name] = expression.evaluate(values)
         times = {name: time for name, time in result["times"].items() if name in variants and _takes(variants[name], values)}
@@ -126,7 +127,10 @@ def main() -> None:
         results.setdefault(result["kernel"], []).append(result)
     for name, of_kernel in results.items():
         kernel = manifest.kernel(name)
-        cases = cases_of(kernel, of_kernel) if kernel is not None else []
+        try:
+            cases = cases_of(kernel, of_kernel) if kernel is not None else []
+        except (ExpressionError, TypeError) as error:
+            parser.error(f"{name}: {error}; the sweep must be of the kernel that the manifest has, take it again")
         if not cases:
             print(f"{name}: no variant of the manifest was timed")
             continue

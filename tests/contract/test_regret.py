@@ -49,6 +49,22 @@ def test_a_variant_that_one_call_needs_stays(dense):
     assert [name for name, _ in regret.dispensable(cases, 1.01)] == ["t192", "t256_ahead"]
 
 
+def test_a_sweep_of_a_smaller_chip_is_judged_by_its_multiprocessors(dense):
+    """132 tiles are one wave of an H200 and two of an H20."""
+    costs = [case(dense, {"t128": 100}, N=16896, M=128, **more).costs["t128"] for more in ({}, {"sms": 132}, {"sms": 78})]
+    assert costs[0] == costs[1] < costs[2]
+
+
+@pytest.mark.parametrize("symbols", [{"M": 4096}, [], 7])
+def test_a_sweep_of_another_commits_kernel_is_refused_in_a_sentence(dense, tmp_path, monkeypatch, capsys, symbols):
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps([{"kernel": dense.name, "shape": [4096], "times": {"t128": 100}, "symbols": symbols}]))
+    monkeypatch.setattr("sys.argv", ["regret.py", str(file)])
+    with pytest.raises(SystemExit):
+        regret.main()
+    assert "the sweep must be of the kernel that the manifest has" in capsys.readouterr().err
+
+
 def test_the_report_of_a_sweep_file_names_the_kernel(dense, tmp_path, monkeypatch, capsys):
     file = tmp_path / "sweep.json"
     file.write_text(json.dumps([{"kernel": dense.name, "shape": [4096], "times": {"t128": 100, "t192": 101}, "symbols": DENSE}]))
