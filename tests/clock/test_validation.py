@@ -1,6 +1,13 @@
 """What the clock is held to: pairs of calls whose recorded times differ."""
 
-from tools.trace_validation import right_orders
+import re
+
+import pytest
+
+from tests.recorder import ROOT
+from tools import trace_validation
+from tools.trace_validation import KERNELS, SHAPES, right_orders, validate
+from zoo.clock.chip import chip_for
 
 
 def test_pairs_that_hardly_differ_are_not_judged():
@@ -9,3 +16,23 @@ def test_pairs_that_hardly_differ_are_not_judged():
 
 def test_a_wrong_order_counts_against_the_clock():
     assert right_orders([(3.0, 10.0), (2.0, 20.0), (4.0, 40.0)]) == (2, 3)
+
+
+def test_a_call_without_a_recorded_time_is_named_and_the_others_are_judged(monkeypatch, capsys):
+    """Cubins that were built anew have no times until a GPU has run them."""
+    timed = trace_validation.timed
+    monkeypatch.setattr(trace_validation, "SHAPES", SHAPES[1:2])
+    monkeypatch.setattr(trace_validation, "KERNELS", ("gemm.fp8b128.dense", "gemm.mxfp8.dense"))
+    monkeypatch.setattr(trace_validation, "timed", lambda name, shape: timed(name, shape) if "fp8b128" in name else None)
+    monkeypatch.setattr(trace_validation, "predicted_microseconds", lambda timing, chip: 1.5 * timing.microseconds)
+    validate(chip_for("sm_90a"))
+    said = capsys.readouterr().out
+    assert "gemm.mxfp8.dense at 512 x 7168 x 2048: no time is recorded" in said and "mean error 50.0%" in said
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_page_has_a_figure_for_each_judged_call(name):
+    """A kernel that another one has replaced leaves figures that nobody can reproduce."""
+    page = (ROOT / "docs/lab/clock.md").read_text()
+    rows = {row[1]: row[0].count("|") - 2 for row in re.finditer(r"^\| `(gemm\.\S+)` \|.*$", page, re.MULTILINE)}
+    assert set(rows) == set(KERNELS) and rows[name] == len(SHAPES)
