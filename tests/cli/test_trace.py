@@ -31,13 +31,34 @@ def test_blackwell_is_marked_as_predicted_everywhere(zoo_command, tmp_path):
     result = zoo_command(*BLACKWELL, "--svg", picture)
     assert result.exit_code == 0, result.output
     head, *parts = result.output.split("\n\n")
+    head = " ".join(head.split())
     assert "PREDICTED, held to no GPU" in head and "predicted: " in head
     assert [part.partition(":")[0] for part in parts[-3:]] == ["predicted"] * 3  # both tables, and what follows from them
     assert "PREDICTED, held to no GPU" in picture.read_text()
-    ElementTree.parse(picture)
     data = json.loads(zoo_command(*BLACKWELL, "--json").stdout)
     assert data["held_to_measured_times"] is False and data["chip"] == "B200"
     assert all(number["source"] for number in data["numbers"].values())
+
+
+@pytest.mark.parametrize(
+    ("call", "problem", "groups"),
+    [
+        (HOPPER, "M x N x K = 64 x 256 x 512", None),
+        (("trace", "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu_mxfp8", "--shape", "8,128,256", "--groups", "2"), "M x I x K = 8 x 128 x 256 in 2 groups", 2),
+    ],
+    ids=["dense", "groups and a long name"],
+)  # fmt: skip
+def test_a_picture_says_of_which_call_it_is(zoo_command, tmp_path, call, problem, groups):
+    """A file that is attached somewhere has no command line beside it."""
+    picture = tmp_path / "clock.svg"
+    result = zoo_command(*call, "--svg", picture)
+    assert result.exit_code == 0 and problem in " ".join(result.output.split()), result.output
+    tree = ElementTree.parse(picture).getroot()
+    name, launch = (text.text for text in tree.findall("{*}text")[:2])
+    assert call[1] in name and launch.startswith(f"{problem}: ") and "us a launch; drawn: 1 of 1 tile of a CTA" in launch
+    assert all(len(line) * 8.5 < float(tree.get("width")) for line in (name, launch))  # pixels of a letter
+    data = json.loads(zoo_command(*call, "--json").stdout)
+    assert " x ".join(map(str, data["sizes"].values())) in problem and data["groups"] == groups
 
 
 @pytest.mark.parametrize(

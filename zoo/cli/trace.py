@@ -127,6 +127,8 @@ def _as_data(prediction: Prediction, rows: list[Row]) -> dict[str, Any]:
     call, chip = prediction.call, prediction.chip
     return {
         "kernel": call.kernel.name,
+        "sizes": dict(call.sizes),
+        "groups": call.groups.count if call.groups else None,
         "variant": call.launch.variant.name,
         "chip": chip.name,
         "held_to_measured_times": chip.held_to_measured_times,

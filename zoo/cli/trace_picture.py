@@ -42,7 +42,7 @@ def text(prediction: Prediction, rows: Sequence[Row]) -> str:
 def _head(prediction: Prediction) -> str:
     call, chip = prediction.call, prediction.chip
     said = "its clock is compared with times of dense GEMMs" if chip.held_to_measured_times else "PREDICTED, held to no GPU"
-    lines = [f"{call.kernel.name}, {call.launch.variant.name}, on {chip.name} ({said})"]
+    lines = [f"{call.kernel.name}, {call.problem}, {call.launch.variant.name}, on {chip.name} ({said})"]
     tiles = f"{count(call.turns, 'tile')} a CTA" + (f", {call.resident} CTAs share a multiprocessor" if call.resident > 1 else "")
     tiles += f", the first of a cluster of {call.cluster}" if call.cluster > 1 else ""
     rest = f", the launch is extrapolated from {' and '.join(map(str, prediction.lengths))} tiles" if len(prediction.lengths) > 1 else ""

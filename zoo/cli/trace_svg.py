@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape
 
+from zoo.cli.text import count
 from zoo.clock.lanes import CAUSES, Row
 from zoo.clock.prediction import Prediction
 
@@ -18,11 +19,15 @@ def svg(prediction: Prediction, rows: Sequence[Row]) -> str:
     bottom = _TOP + len(rows) * (_HEIGHT + _GAP)
     scale = (_WIDTH - _LEFT - _RIGHT) / cycles
     predicted = "" if chip.held_to_measured_times else "PREDICTED, held to no GPU: "
-    title = f"{predicted}{call.kernel.name} {call.launch.variant.name}, {chip.name}, {prediction.traced} of {call.turns} tiles of a CTA"
+    title = f"{predicted}{call.kernel.name}, {call.launch.variant.name}, on {chip.name}"
+    launch = (
+        f"{call.problem}: {prediction.microseconds:.1f} us a launch; drawn: {prediction.traced} of {count(call.turns, 'tile')} of a CTA"
+    )
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{bottom + 70}" font-family="sans-serif" font-size="13">',
         f'<rect width="{_WIDTH}" height="{bottom + 70}" fill="white"/>',
-        f'<text x="10" y="24" font-size="16">{escape(title)}</text>',
+        f'<text x="10" y="20" font-size="16">{escape(title)}</text>',
+        f'<text x="10" y="40">{escape(launch)}</text>',
         f'<text x="{_LEFT}" y="{_TOP - 10}">0</text>',
         f'<text x="{_WIDTH - _RIGHT}" y="{_TOP - 10}" text-anchor="end">{cycles / chip.clock:.2f} us</text>',
     ]

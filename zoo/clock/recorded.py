@@ -32,12 +32,20 @@ class Call:
 
     zoo: Zoo
     kernel: Kernel
+    sizes: Mapping[str, int]
+    groups: Groups | None
     arrays: Mapping[str, Described]
     keywords: Mapping[str, str | int | float]
     arch: str
     chip: Chip
     launch: Launch
     tiles: int  # clusters that the launch has on a chip where each computes one tile
+
+    @property
+    def problem(self) -> str:
+        """Sizes and groups, such as M x N x K = 512 x 7168 x 2048."""
+        groups = f" in {self.groups.count:,} groups" if self.groups else ""
+        return f"{' x '.join(self.sizes)} = {' x '.join(map(str, self.sizes.values()))}{groups}"
 
     @property
     def cluster(self) -> int:
@@ -85,7 +93,7 @@ def call_of(
         raise ArgumentError(f"{kernel.name}: nothing is launched at {', '.join(f'{name} = {size}' for name, size in sizes.items())}")
     endless = resolve(kernel, arguments, capability, _ENDLESS, launch.variant.name)
     x, y, z = endless.cluster
-    return Call(zoo, kernel, arrays, keywords, arch, chip, launch, _ctas(endless) // (x * y * z))
+    return Call(zoo, kernel, sizes, groups, arrays, keywords, arch, chip, launch, _ctas(endless) // (x * y * z))
 
 
 def record(call: Call, turns: int, watch: Watch | None = None) -> Recording:
