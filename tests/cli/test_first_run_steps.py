@@ -82,9 +82,10 @@ def test_all_is_checked_and_then_products_are_timed_and_the_file_is_written_afte
     checked = {
         name: {"right": True, "seconds": 12.3, "said": "", "evidence": {"seen of": name}} for name in ("quantize.a", "gemm.a")
     }  # fmt: skip
-    assert [before and list(before["checks"]) for _, _, _, before in asked] == [None, ["quantize.a"], ["quantize.a", "gemm.a"]]
+    assert [before and list(before["checks"]) for _, _, _, before in asked] == [[], ["quantize.a"], ["quantize.a", "gemm.a"]]
+    assert not any(before["finished"] for _, _, _, before in asked)
     expected = {
-        "digest": "d1", "device": "device 0", "capability": "9.0", "driver": "1", "multiprocessors": 132, "libraries": {"numpy": "2"},
+        "digest": "d1", "finished": True, "device": "device 0", "capability": "9.0", "driver": "1", "multiprocessors": 132, "libraries": {"numpy": "2"},
         "checks": checked, "timings": {"gemm.a": {**MEASURED, "chip": {}}}, "limits": {}, "clusters": {"1": 132, "16": 0},
     }  # fmt: skip
     assert file.read_text() == json.dumps(expected, indent=1) + "\n"
@@ -126,6 +127,29 @@ def test_where_no_kernel_runs_nothing_is_written(run):
     first, asked, file = run
     said = first("some*", runs=())
     assert said.exit_code == 1 and "nothing of 'some*' runs on device 0" in said.stderr and not file.exists() and asked == []
+
+
+@pytest.mark.parametrize(("at", "words"), [("verify", "0 of 2 checks and 0 of 1 timings"), ("bench", "2 of 2 checks and 0 of 1 timings")])
+@pytest.mark.parametrize(("end", "status"), [(KeyboardInterrupt(), 1), (SystemExit(143), 143)], ids=["Ctrl-C", "SIGTERM"])
+def test_a_run_that_is_ended_early_says_what_its_file_has(run, at, words, end, status):
+    """The first minutes of a new GPU are not lost to Ctrl-C or to a queue's time limit."""
+    first, _, file = run
+
+    def answers(given):
+        if given[0] == at:
+            raise end
+
+    said = first(answers=answers)
+    assert said.exit_code == status and f"{file} has {words}" in " ".join(said.stderr.split())
+    found = json.loads(file.read_text())
+    assert found["finished"] is False and found["clusters"] == {"1": 132, "16": 0} and len(found["checks"]) == int(words[0])
+
+
+@pytest.mark.parametrize("shape", ["abc", "1,,2", "64,128,-1"])
+def test_a_misspelt_shape_is_refused_before_anything_is_checked(run, shape):
+    first, asked, file = run
+    said = first("--shape", "1,2,3", "--shape", shape)
+    assert said.exit_code == 2 and "--shape" in said.stderr and asked == [] and not file.exists()
 
 
 @pytest.mark.parametrize("arguments", [("--jobs", 0), ("--limit", 0.5), ("--output", "/")])

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ import click
 
 from zoo.cli import collection
 from zoo.cli.completion import KernelName
+from zoo.cli.shape import typed_sizes
 
 if TYPE_CHECKING:
     from zoo.catalog import Zoo
@@ -40,6 +41,13 @@ def _finite(context: click.Context, parameter: click.Parameter, seconds: float) 
     return seconds
 
 
+def _sizes(context: click.Context, parameter: click.Parameter, shapes: tuple[str, ...]) -> tuple[str, ...]:
+    """As they are typed: who misspells one hears of it before the hour of checks, not after."""
+    for shape in shapes:
+        typed_sizes(shape)
+    return shapes
+
+
 @click.command("first-run")
 @click.argument("kernels", default="*", type=KernelName())
 @click.option(
@@ -54,7 +62,12 @@ def _finite(context: click.Context, parameter: click.Parameter, seconds: float) 
     help="Seconds after which a kernel counts as hanging.",
 )  # fmt: skip
 @click.option(
-    "--shape", "shapes", metavar="M,N,K", multiple=True, help="Time at these sizes alone; may be repeated. Left out: the usual ones."
+    "--shape",
+    "shapes",
+    metavar="M,N,K",
+    multiple=True,
+    callback=_sizes,
+    help="Time at these sizes alone; may be repeated. Left out: the usual ones.",
 )
 @click.pass_context
 def command(context: click.Context, kernels: str, output: Path, device: int, jobs: int, limit: float, shapes: tuple[str, ...]) -> None:
@@ -81,7 +94,7 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     if not chosen:
         raise click.ClickException(f"nothing of '{kernels}' runs on {opened.name}")
     machine = {**asdict(describe(opened)), "multiprocessors": opened.multiprocessors}
-    found: dict[str, Any] = {"digest": zoo.digest, **machine, "libraries": _libraries(), "checks": {}, "timings": {}}
+    found: dict[str, Any] = {"digest": zoo.digest, "finished": False, **machine, "libraries": _libraries(), "checks": {}, "timings": {}}
     watched = management(opened)
     found["limits"] = watched.limits() if watched else {}
     click.echo(f"{opened.name}: {count(len(chosen), 'kernel')}; written to {output} as it goes")
@@ -90,8 +103,9 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
         found["clusters"] = _clusters(zoo, products, opened)
         if found["clusters"]:
             click.echo(_words_of_clusters(found["clusters"]))
+    _write(output, found)
     steps = Steps(len(chosen) + len(products))
-    with ended_in_order(), tempfile.TemporaryDirectory() as folder:
+    with ended_in_order(), _told(output, found, chosen, products), tempfile.TemporaryDirectory() as folder:
         for number, kernel in enumerate(chosen):
             steps.begin(f"checking {kernel.name}")
             checked = _checked(context.obj, kernel, device, jobs, limit, Path(folder) / f"{number}.json")
@@ -106,6 +120,8 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
             found["timings"][kernel.name] = {**timed, "chip": watch.summary()}
             _write(output, found)
             steps.end(f"\n{kernel.name}\n{_table(timed)}{_words_of_chip(watch.summary())}")
+        found["finished"] = True
+        _write(output, found)
     wrong = [name for name, checked in found["checks"].items() if not checked["right"]]
     for name in wrong:
         click.echo(fact("WRONG", f"{name}: {found['checks'][name]['said']}"), err=True)
@@ -113,6 +129,19 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
         fact("written", f"{output}: {len(chosen) - len(wrong)} of {count(len(chosen), 'kernel')} right. Please attach it to an issue")
     )
     context.exit(1 if wrong else 0)
+
+
+@contextlib.contextmanager
+def _told(output: Path, found: Mapping[str, Any], chosen: Sequence[Kernel], products: Sequence[Kernel]) -> Iterator[None]:
+    """Whoever ends a run early has a file, and does not know it."""
+    from zoo.cli.text import fact
+
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        seen = f"{len(found['checks'])} of {len(chosen)} checks and {len(found['timings'])} of {len(products)} timings"
+        click.echo(fact("stopped", f"{output} has {seen}. It may be attached to an issue as it is"), err=True)
+        raise
 
 
 def _checked(cubins: Path | None, kernel: Kernel, device: int, jobs: int, limit: float, evidence: Path) -> dict[str, Any]:
