@@ -4,10 +4,13 @@ import re
 
 import pytest
 
+from tests.clock.conftest import predicted_call
 from tests.recorder import ROOT
 from tools import trace_validation
 from tools.trace_validation import KERNELS, SHAPES, right_orders, validate
+from zoo.cli.trace_svg import svg
 from zoo.clock.chip import chip_for
+from zoo.clock.lanes import rows
 
 
 def test_pairs_that_hardly_differ_are_not_judged():
@@ -36,3 +39,11 @@ def test_the_page_has_a_figure_for_each_judged_call(name):
     page = (ROOT / "docs/lab/clock.md").read_text()
     rows = {row[1]: row[0].count("|") - 2 for row in re.finditer(r"^\| `(gemm\.\S+)` \|.*$", page, re.MULTILINE)}
     assert set(rows) == set(KERNELS) and rows[name] == len(SHAPES)
+
+
+def test_the_page_has_the_picture_that_its_command_draws():
+    """Else a rebuilt cubin or another rule of the clock leaves an old picture beside new figures."""
+    page = (ROOT / "docs/lab/clock.md").read_text()
+    kernel, shape = re.search(r"`zoo trace (\S+) --shape ([\d,]+) --svg docs/lab/clock.svg`", page).groups()
+    prediction = predicted_call(kernel, [int(size) for size in shape.split(",")], "sm_90a")
+    assert (ROOT / "docs/lab/clock.svg").read_text() == svg(prediction, rows(prediction))
