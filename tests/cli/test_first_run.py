@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.recorder import program
 from zoo.cli import first_run
 from zoo.packaged import packaged
 
@@ -65,7 +66,7 @@ def test_a_kernel_that_hangs_is_ended_with_what_it_started_and_said_so(instead_o
     instead_of_zoo(f"trap '' TERM\nsleep 600 & echo $! > {tmp_path}/child\nwait\nsleep 600")
     monkeypatch.setattr(first_run, "_ENDING", 1)
     began = time.monotonic()
-    checked = first_run._checked(None, SimpleNamespace(name=NAME), 0, 1, 1, tmp_path / "none.json")
+    ((_, checked),) = first_run._checks(None, [SimpleNamespace(name=NAME, variants=())], 0, 1, 1)
     assert time.monotonic() - began < 30
     assert not checked["right"] and "no end after 1 s" in checked["said"] and checked["evidence"] == {}
     child = (tmp_path / "child").read_text().strip()
@@ -74,10 +75,30 @@ def test_a_kernel_that_hangs_is_ended_with_what_it_started_and_said_so(instead_o
     assert not state or state.startswith("Z")
 
 
-def test_a_timing_that_fails_keeps_the_last_words(instead_of_zoo):
-    instead_of_zoo("echo first >&2; echo CUDA_ERROR_ILLEGAL_ADDRESS >&2; exit 1")
-    timed = first_run._timed(None, SimpleNamespace(name=NAME), 0, 60, ())
-    assert timed["error"].endswith("CUDA_ERROR_ILLEGAL_ADDRESS") and first_run._table(timed).startswith("not timed: first")
+def test_a_product_that_is_not_timed_says_why_and_the_next_one_is(stand_in, tmp_path):
+    """A hang, a process that dies, an error: each ends with the process, and the next product begins another."""
+    file = tmp_path / "timing.py"
+    file.write_text(
+        "import json, os, signal\n"
+        "from zoo.cli.one_timer import Timer\n"
+        "from zoo.packaged import packaged\n"
+        "if __name__ == '__main__':\n"
+        "    timer = Timer(packaged.directory, 0, 60)\n"
+        f"    timed = lambda *sizes: timer.timed('{NAME}', [list(sizes)])\n"
+        "    said = [timed(64, 128), timed(64, 128, 256)]\n"
+        "    os.kill(timer._process.pid, signal.SIGKILL)\n"
+        "    said += [timed(64, 128, 256), timed(64, 128, 256)]\n"
+        "    timer.close()\n"
+        "    hanging = Timer(packaged.directory, 0, 0.01)\n"
+        f"    said += [hanging.timed('{NAME}', [[64, 128, 256]])]\n"
+        "    print(json.dumps(said))\n"
+    )
+    run = program(stand_in, [sys.executable, str(file)])
+    refused, measured, killed, again, hanging = json.loads(run.stdout.splitlines()[-1])
+    assert "ArgumentError" in refused["error"] and killed["error"] == "its process ended with status -9"
+    assert measured["measurements"][0]["microseconds"] > 0 and again["measurements"][0]["sizes"] == measured["measurements"][0]["sizes"]
+    assert hanging["error"] == "no end after 0 s: it hangs, or needs a larger --limit"
+    assert first_run._table(refused).startswith("not timed: ArgumentError")
 
 
 def test_the_file_is_whole_at_any_time(tmp_path):
@@ -85,10 +106,3 @@ def test_the_file_is_whole_at_any_time(tmp_path):
     first_run._write(file, {"checks": {}})
     first_run._write(file, {"checks": {"a": 1}})
     assert json.loads(file.read_text()) == {"checks": {"a": 1}} and [path.name for path in tmp_path.iterdir()] == ["seen.json"]
-
-
-def test_other_cubins_are_those_that_are_run(instead_of_zoo, tmp_path):
-    instead_of_zoo('echo "$@"')
-    status, said, _, _ = first_run._run(tmp_path, ("verify", NAME), 60)
-    assert status == 0 and said.split() == ["-m", "zoo", "--cubins", str(tmp_path), "verify", NAME]
-    assert sys.executable.endswith("program")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -136,7 +137,7 @@ def command(
     if plot_file is not None and len(chosen) > 1:
         raise click.UsageError(f"a plot is of one kernel, '{kernels}' means {a_few([kernel.name for kernel in chosen])}")
     # Before the device is opened: what is wrong with a call is wrong anywhere.
-    calls = {kernel.name: _calls(kernel, shapes, settings, counts, distributions, variant) for kernel in chosen}
+    calls = {kernel.name: calls_of(kernel, shapes, settings, counts, distributions, variant) for kernel in chosen}
     evidence = recorder(zoo.directory, record_to) if record or record_to is not None else None
     if evidence is not None:
         evidence.refuse_unwritable()
@@ -157,7 +158,7 @@ def command(
                 if evidence is not None:
                     add_record(evidence, kernel, machine, measured)
             if as_json:
-                found.append(_as_data(kernel, settings, machine, measured))
+                found.append(as_data(kernel, settings, machine, measured))
             else:
                 head = f"{'' if number == 0 else chr(10)}{kernel.name}\n" if len(chosen) > 1 else ""
                 click.echo(head + _as_text(kernel, settings, machine, measured))
@@ -180,13 +181,13 @@ def _refuse_options_of_a_run(context: click.Context) -> None:
         raise click.UsageError(f"--recorded prints all timings of the kernels: leave out {', '.join(typed)}")
 
 
-def _calls(
+def calls_of(
     kernel: Kernel,
-    shapes: list[list[int]],
-    settings: dict[str, str],
-    counts: tuple[int, ...],
-    distributions: tuple[str, ...],
-    variant: str | None,
+    shapes: Sequence[Sequence[int]],
+    settings: Mapping[str, str] = MappingProxyType({}),
+    counts: tuple[int, ...] = (),
+    distributions: tuple[str, ...] = (),
+    variant: str | None = None,
 ) -> list[tuple[dict[str, int], Groups | None]]:
     """The sizes and groups to time a kernel at; a call that the loader would not take is refused."""
     from zoo.benchmark.arguments import check_call, named_sizes, takes_groups
@@ -204,7 +205,7 @@ def _calls(
     return calls
 
 
-def _as_data(kernel: Kernel, settings: dict[str, str], machine: Hardware, measured: Measured) -> dict[str, Any]:
+def as_data(kernel: Kernel, settings: dict[str, str], machine: Hardware, measured: Measured) -> dict[str, Any]:
     from dataclasses import asdict
 
     rows = [

@@ -1,7 +1,7 @@
 """`zoo first-run`: everything that runs on this GPU, checked and timed, in one file.
 
-Each kernel is checked, and then timed, in a process of its own: a kernel that hangs or takes the GPU's context with it is a line of the
-file, and the next one begins anew. The file is written after each of them.
+Each kernel is checked in a process of its own, several at once, and then each product is timed alone. A kernel that hangs or takes the GPU's
+context with it is a line of the file, and the next one begins anew. The file is written after each of them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 _ENDING = 10  # seconds between being asked to end and being made to
 _MOST_SECONDS = 10_000_000  # operating systems count no further than some hundred years
+_LOOK = 0.05  # seconds between two looks at processes
 _TAIL = 2000  # characters of what a process said
+_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}  # of numpy, beside other kernels' checks
 
 
 def _finite(context: click.Context, parameter: click.Parameter, seconds: float) -> float:
@@ -41,11 +44,8 @@ def _finite(context: click.Context, parameter: click.Parameter, seconds: float) 
     return seconds
 
 
-def _sizes(context: click.Context, parameter: click.Parameter, shapes: tuple[str, ...]) -> tuple[str, ...]:
-    """As they are typed: who misspells one hears of it before the hour of checks, not after."""
-    for shape in shapes:
-        typed_sizes(shape)
-    return shapes
+def _sizes(context: click.Context, parameter: click.Parameter, shapes: tuple[str, ...]) -> list[list[int]]:
+    return [typed_sizes(shape) for shape in shapes]
 
 
 @click.command("first-run")
@@ -55,7 +55,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, shapes: tuple[str
 )
 @click.option("--device", default=0, show_default=True, help="The GPU.")
 @click.option(
-    "--jobs", type=click.IntRange(1), default=min(8, os.cpu_count() or 1), show_default=True, help="Processes that check a kernel."
+    "--jobs", type=click.IntRange(1), default=min(16, os.cpu_count() or 1), show_default=True, help="Kernels that are checked at once."
 )
 @click.option(
     "--limit", type=click.FloatRange(min=1), default=900, show_default=True, callback=_finite,
@@ -67,10 +67,10 @@ def _sizes(context: click.Context, parameter: click.Parameter, shapes: tuple[str
     metavar="M,N,K",
     multiple=True,
     callback=_sizes,
-    help="Time at these sizes alone; may be repeated. Left out: the usual ones.",
+    help="Time at these sizes alone; may be repeated. Left out: four of the usual ones.",
 )
 @click.pass_context
-def command(context: click.Context, kernels: str, output: Path, device: int, jobs: int, limit: float, shapes: tuple[str, ...]) -> None:
+def command(context: click.Context, kernels: str, output: Path, device: int, jobs: int, limit: float, shapes: list[list[int]]) -> None:
     """Check and time everything on a GPU that is new to zoo, and write a file to attach to an issue.
 
     Every variant that this GPU runs is held against the reference; then every product is timed, with the variant that its sizes choose,
@@ -78,7 +78,9 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
 
     Exit status: 0 all is right, 1 something is wrong.
     """
+    from zoo.benchmark.shapes import usual_shapes
     from zoo.checks.gpu import runnable
+    from zoo.cli.one_timer import Timer
     from zoo.cli.selection import selected
     from zoo.cli.system import ended_in_order
     from zoo.cli.text import Steps, count, fact
@@ -105,18 +107,18 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
             click.echo(_words_of_clusters(found["clusters"]))
     _write(output, found)
     steps = Steps(len(chosen) + len(products))
-    with ended_in_order(), _told(output, found, chosen, products), tempfile.TemporaryDirectory() as folder:
-        for number, kernel in enumerate(chosen):
-            steps.begin(f"checking {kernel.name}")
-            checked = _checked(context.obj, kernel, device, jobs, limit, Path(folder) / f"{number}.json")
+    with ended_in_order(), _told(output, found, chosen, products), contextlib.closing(Timer(zoo.directory, device, limit)) as timer:
+        steps.begin(f"checking {count(len(chosen), 'kernel')}, {jobs} at once")
+        for kernel, checked in _checks(context.obj, chosen, device, jobs, limit):
             found["checks"][kernel.name] = checked
             _write(output, found)
             state = "right" if checked["right"] else "WRONG"
             steps.end(fact(state, f"{kernel.name}: {count(len(runnable(kernel, opened)), 'variant')}, {checked['seconds']:.0f} s"))
+            steps.begin(f"checking kernels, {jobs} at once")
         for kernel in products:
             steps.begin(f"timing {kernel.name}")
             with Watch(watched) as watch:
-                timed = _timed(context.obj, kernel, device, limit, shapes)
+                timed = timer.timed(kernel.name, shapes or _a_few(usual_shapes(kernel)))
             found["timings"][kernel.name] = {**timed, "chip": watch.summary()}
             _write(output, found)
             steps.end(f"\n{kernel.name}\n{_table(timed)}{_words_of_chip(watch.summary())}")
@@ -144,37 +146,59 @@ def _told(output: Path, found: Mapping[str, Any], chosen: Sequence[Kernel], prod
         raise
 
 
-def _checked(cubins: Path | None, kernel: Kernel, device: int, jobs: int, limit: float, evidence: Path) -> dict[str, Any]:
-    given = ("verify", kernel.name, "--gpu", "--device", device, "--jobs", jobs, "--record-to", evidence)
-    status, said, errors, seconds = _run(cubins, given, limit)
-    seen = json.loads(evidence.read_text()) if evidence.exists() else {}
-    return {"right": status == 0, "seconds": round(seconds, 1), "said": _tail(errors or said) if status else "", "evidence": seen}
+def _a_few(shapes: Sequence[list[int]]) -> list[list[int]]:
+    """The first, the last, and two between: a first run should end while somebody waits."""
+    last = len(shapes) - 1
+    return [shapes[place] for place in sorted({round(last * third / 3) for third in range(4)})]
 
 
-def _timed(cubins: Path | None, kernel: Kernel, device: int, limit: float, shapes: Sequence[str]) -> dict[str, Any]:
-    sizes = [part for shape in shapes for part in ("--shape", shape)]
-    status, said, errors, _ = _run(cubins, ("bench", kernel.name, "--json", "--device", device, *sizes), limit)
-    if status:
-        return {"error": _tail(errors or said)}
-    data: dict[str, Any] = json.loads(said)
-    return data
+def _checks(
+    cubins: Path | None, kernels: Sequence[Kernel], device: int, jobs: int, limit: float
+) -> Iterator[tuple[Kernel, dict[str, Any]]]:
+    """What was seen of each kernel, so many at once, as they finish. Those with the most variants begin first, for they take longest."""
+    waiting, running = deque(sorted(kernels, key=lambda kernel: -len(kernel.variants))), list[_Check]()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    running.append(_Check(cubins, waiting.popleft(), device, Path(folder)))
+                for check in [one for one in running if one.over(limit)]:
+                    running.remove(check)
+                    yield check.kernel, check.seen(limit)
+                time.sleep(_LOOK)
+        finally:
+            for check in running:
+                _end(check.process)
 
 
-def _run(cubins: Path | None, given: Sequence[object], limit: float) -> tuple[int, str, str, float]:
-    """(exit status, standard output, standard error, seconds) of the command in a process of its own, which ends with this one."""
-    command = [sys.executable, "-m", "zoo", *(("--cubins", str(cubins)) if cubins else ()), *map(str, given)]
-    began = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        said, errors = process.communicate(timeout=limit)
-        return process.returncode, said, errors, time.monotonic() - began
-    except subprocess.TimeoutExpired:
-        return 1, "", f"no end after {limit:.0f} s: it hangs, or needs a larger --limit", time.monotonic() - began
-    finally:
-        _end(process)
+class _Check:
+    """`zoo verify --gpu` of one kernel, in a process of its own."""
+
+    def __init__(self, cubins: Path | None, kernel: Kernel, device: int, folder: Path):
+        self.kernel = kernel
+        self._said, self._errors, self._evidence = (folder / f"{kernel.name}.{what}" for what in ("said", "errors", "json"))
+        given = ("verify", kernel.name, "--gpu", "--device", str(device), "--record-to", str(self._evidence))
+        command = [sys.executable, "-m", "zoo", *(("--cubins", str(cubins)) if cubins else ()), *given]
+        self._began = time.monotonic()
+        with self._said.open("w") as said, self._errors.open("w") as errors:
+            environment = os.environ | _ONE_THREAD
+            self.process = subprocess.Popen(command, stdout=said, stderr=errors, env=environment, start_new_session=True)
+
+    def over(self, limit: float) -> bool:
+        return self.process.poll() is not None or time.monotonic() - self._began > limit
+
+    def seen(self, limit: float) -> dict[str, Any]:
+        status, seconds = self.process.poll(), time.monotonic() - self._began
+        if status is None:
+            _end(self.process)
+            said = f"no end after {limit:.0f} s: it hangs, or needs a larger --limit"
+        else:
+            said = (self._errors.read_text(errors="replace") or self._said.read_text(errors="replace")) if status else ""
+        evidence = json.loads(self._evidence.read_text()) if self._evidence.exists() else {}
+        return {"right": status == 0, "seconds": round(seconds, 1), "said": said.strip()[-_TAIL:], "evidence": evidence}
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """The process, and those that it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
@@ -182,11 +206,7 @@ def _end(process: subprocess.Popen[str]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_ENDING)
-
-
-def _tail(text: str) -> str:
-    return text.strip()[-_TAIL:]
+            process.wait(timeout=_ENDING)
 
 
 def _write(output: Path, found: Mapping[str, Any]) -> None:
