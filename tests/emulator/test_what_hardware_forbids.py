@@ -267,3 +267,68 @@ def test_an_answer_is_read_before_a_proxy_fence_and_the_next_request(scheduling)
     assert not pitfalls.run(body, grid=6, block=64, scheduling=scheduling)[0].findings
     finding = only(pitfalls.run(body.replace(FENCE, ""), grid=6, scheduling=scheduling)[0], "missing-proxy-fence")
     assert "clusterlaunchcontrol.try_cancel" in finding.text and finding.others[0].text.startswith("ld.shared.b128")
+
+
+# ---- addresses of another CTA --------------------------------------------------------------------------------------------
+OTHER_CTA = """
+    .reg .b128 said;
+    mov.u32 %r1, bar;
+    mov.u32 %r2, %cluster_ctarank;
+    mov.u32 %r4, 0;
+    setp.eq.u32 %p1, %r2, 0;
+    mbarrier.init.shared.b64 [%r1], 1;
+    st.shared.u32 [%r1+16], %r4;
+    fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive; barrier.cluster.wait;
+    mapa.shared::cluster.u32 %r3, %r1, {rank};
+    @%p1 {use}
+    barrier.cluster.arrive; barrier.cluster.wait;
+"""
+
+
+USES = [
+    "ld.shared::{}.u32 %r5, [%r3+16];", "st.shared::{}.u32 [%r3+16], %r4;", "atom.shared::{}.add.u32 %r5, [%r3+16], 1;",
+    "red.shared::{}.add.u32 [%r3+16], 1;", "ld.acquire.cluster.shared::{}.u32 %r5, [%r3+16];", "mbarrier.arrive.shared::{}.b64 _, [%r3];",
+    "mbarrier.arrive.expect_tx.shared::{}.b64 _, [%r3], 0;", "mbarrier.expect_tx.relaxed.cluster.shared::{}.b64 [%r3], 0;",
+]  # fmt: skip
+
+
+def in_pairs(use, rank, **options):
+    """The first CTA of a pair uses the address %r3 of CTA `rank`."""
+    gpu = emulator.Device(arch=options.get("target", "sm_90a"))
+    text = kernel(OTHER_CTA.format(use=use, rank=rank), parameters=1, shared=".shared .align 16 .b8 bar[32];", **options)
+    return kinds(launch(text, device=gpu, grid=2, cluster=2, block=1, params=[gpu.alloc(np.zeros(16, np.uint8))]))
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.split(".shared")[0])
+def test_an_instruction_that_names_its_own_cta_has_an_address_there(use):
+    """The address of another CTA lies beyond the window of .shared::cta."""
+    assert in_pairs(use.format("cta"), 0) == in_pairs(use.format("cluster"), 1) == set()
+    assert in_pairs(use.format("cta"), 1) == in_pairs(use.format("cta").replace("::cta", ""), 1) == {"out-of-bounds"}
+
+
+COPY_OF_16 = "cp.async.bulk.shared::{}.global.mbarrier::complete_tx::bytes [%r3+16], [%rd0], 16, [{}];"
+
+
+def test_a_copy_to_its_own_cta_and_its_barrier_have_addresses_there():
+    for space, barrier, rank, expected in (
+        ("cta", "%r1", 0, set()), ("cluster", "%r3", 1, set()), ("cta", "%r3", 1, {"out-of-bounds"}), ("cluster", "%r1", 1, {"bulk-copy"}),
+    ):  # fmt: skip
+        expect = f"setp.eq.u32 %p2, %r2, {0 if barrier == '%r1' else rank}; @%p2 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16;"
+        wait = "@!%p2 bra PASSED; W: mbarrier.try_wait.parity.shared.b64 %p3, [%r1], 0; @!%p3 bra W; PASSED:"
+        use = "bra NEXT; NEXT: " + expect + "@%p1 " + COPY_OF_16.format(space, barrier) + wait
+        assert in_pairs(use, rank) == expected, (space, barrier)
+
+
+@pytest.mark.parametrize("operands", ["[%r2], [%r3]", "[%r3+16], [%r1]"], ids=["barrier", "answer"])
+def test_an_answer_comes_to_the_cta_that_asks(operands):
+    ask = f"@%p1 clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 {operands};"
+    expect = "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16; add.u32 %r2, %r1, 16;"
+    wait = "@!%p1 bra PASSED; W: mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0; @!%p2 bra W; PASSED:"
+    for rank, expected in ((0, set()), (1, {"out-of-bounds"})):
+        assert in_pairs("bra NEXT; NEXT: " + expect + ask + wait, rank, target="sm_100a") == expected
+
+
+def test_a_cluster_barrier_is_waited_for_after_an_arrival_without_clusters_too():
+    for body, expected in (("barrier.cluster.arrive; barrier.cluster.wait;", set()), ("barrier.cluster.wait;", {"barrier-misuse"})):
+        assert kinds(launch(kernel(body, parameters=0), block=1)) == expected

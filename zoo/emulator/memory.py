@@ -749,8 +749,25 @@ def _shared_parts(ins, warp, lanes, addresses, size, verb):
                     warp, _lane_bits(lanes, inside), "exited-cta", f"it {verb} the shared memory of CTA rank {rank}, which has exited"
                 )
             check_started(ins, warp, _lane_bits(lanes, inside), owner)
+            if owner is not cta and names_own_cta(ins):
+                check_own_cta(ins, warp, _lane_bits(lanes, inside), int(addresses[inside][0]))
             parts.append((owner, inside, offsets[inside]))
     return parts
+
+
+def names_own_cta(ins):
+    """Whether the instruction names the executing CTA's memory, .shared::cta, which .shared alone means, too."""
+    parts = ins.opcode.split(".")
+    return ("shared::cta" in parts or "shared" in parts) and "shared::cluster" not in parts
+
+
+def check_own_cta(ins, warp, lanes, address):
+    """Of an instruction that names its own CTA's memory. A GPU adds the address to the CTA's own window, or faults."""
+    rank = (address & 0xFFFFFFFF) >> 24
+    if rank != warp.cta.rank:
+        ins.report(
+            warp, lanes, "out-of-bounds", f"it names .shared::cta, its own CTA's memory, with an address of CTA rank {rank}", address
+        )
 
 
 def check_started(ins, warp, lanes, owner):

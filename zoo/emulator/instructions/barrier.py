@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..lanes import assign, mask_of
-from ..memory import SHARED_BASE
+from ..memory import SHARED_BASE, check_own_cta, names_own_cta
 from ..parser import Address
 from . import Blocked, instruction
 
@@ -57,9 +57,12 @@ def invalidate(ins):
     """The end of a barrier's life"""
     _require_b64(ins)
     places, _ = _place(ins, 0)
+    own = names_own_cta(ins)
 
     def run(warp, lanes):
         for address, part in places(warp, lanes):
+            if own:
+                check_own_cta(ins, warp, part, address)
             warp.machine.mbarriers.invalidate(ins, warp, part, address)
 
     return run
@@ -78,9 +81,12 @@ def expect_tx(ins):
     _require_b64(ins)
     places, _ = _place(ins, 0)
     amount = ins.read(1, "u32")
+    own = names_own_cta(ins)
 
     def run(warp, lanes):
         for address, part in places(warp, lanes):
+            if own:
+                check_own_cta(ins, warp, part, address)
             total = int(warp.values[amount][mask_of(part)].sum(dtype=np.int64))
             warp.machine.mbarriers.expect_tx(ins, warp, part, address, total)
 
@@ -94,9 +100,12 @@ def complete_tx(ins):
     _require_b64(ins)
     places, _ = _place(ins, 0)
     amount = ins.read(1, "u32")
+    own = names_own_cta(ins)
 
     def run(warp, lanes):
         for address, part in places(warp, lanes):
+            if own:
+                check_own_cta(ins, warp, part, address)
             total = int(warp.values[amount][mask_of(part)].sum(dtype=np.int64))
             warp.machine.mbarriers.complete_tx(ins, warp, part, address, total)
 
@@ -121,6 +130,7 @@ def arrive(ins):
         ins.unsupported("a result from a shared::cluster barrier")
     if expects and amount is None:
         ins.unsupported("it needs the byte count")
+    own = names_own_cta(ins)
 
     def run(warp, lanes):
         mbarriers = warp.machine.mbarriers
@@ -131,6 +141,8 @@ def arrive(ins):
             if count <= 0:
                 ins.report(warp, part, "mbarrier-misuse", f"an arrival count must be positive, not {count}", address)
                 continue
+            if own:
+                check_own_cta(ins, warp, part, address)
             if narrow and not relaxed and address >> 24 != warp.cta.rank:
                 ins.report(warp, part, "scope", "a release at scope .cta arrives at an mbarrier of another CTA", address)
             word = mbarriers.arrive(ins, warp, part, address, count, expect=expect, relaxed=relaxed, drop=drop, complete=complete)

@@ -12,7 +12,7 @@ from .. import clocks, descriptors, lane_order, pending_registers
 from ..asynchronous import Operation
 from ..errors import EmulatorError
 from ..lanes import first_lane
-from ..memory import SHARED_BASE, check_started
+from ..memory import SHARED_BASE, check_own_cta, check_started
 from ..tensor_memory import ADDRESS_MASK, COLUMNS, Access
 from . import Blocked, instruction, put_rows, uniform
 from .arithmetic import maximum_f32
@@ -107,6 +107,7 @@ def alloc(ins):
             )
         del memory.requests[warp]
         shared_address = int(address(warp)[first_lane(lanes)]) - (SHARED_BASE if generic else 0)
+        check_own_cta(ins, warp, lanes, shared_address)
         offset = shared_address & 0xFFFFFF
         shared = warp.cta.shared
         if offset & 3:

@@ -253,7 +253,7 @@ def tensor_copy(ins):
 
 def _tensor_load(ins):
     rank, mode = _tensor_modifiers(ins)
-    ins.choice("shared::cluster", "shared::cta")
+    own = ins.choice("shared::cluster", "shared::cta") == "shared::cta"
     ins.flag("mbarrier::complete_tx::bytes") or ins.unsupported("it needs .mbarrier::complete_tx::bytes")
     multicast = ins.flag("multicast::cluster")
     group = ins.choice("cta_group::1", "cta_group::2", default=None)
@@ -278,6 +278,8 @@ def _tensor_load(ins):
         destination, signal = int(to(warp)[lane]) & 0xFFFFFFFF, int(barrier(warp)[lane]) & 0xFFFFFFFF
         offset = destination & 0xFFFFFF
         count = len(warp.cta.cluster.ctas)
+        if own:
+            memory.check_own_cta(ins, warp, 1 << lane, destination)
         if group == "cta_group::2" and warp.cta.pair is None:
             ins.report(warp, 1 << lane, "bulk-copy", "cta_group::2 in a cluster without a peer CTA")
         if not _check_place(ins, warp, lane, offset):
@@ -446,6 +448,8 @@ def bulk_copy(ins):
         if into_global:
             return store(warp, lane, destination, start & 0xFFFFFFFF, count)
         destination &= 0xFFFFFFFF
+        if spaces[0] == "shared::cta":
+            memory.check_own_cta(ins, warp, only, destination)
         cluster = warp.cta.cluster
         signal = int(barrier(warp)[lane]) & 0xFFFFFFFF
         if multicast:
@@ -475,6 +479,8 @@ def bulk_copy(ins):
             if not cta.shared.check_async_write(ins, warp, only, extent):
                 return None
             address = (rank << 24) | (signal & 0xFFFFFF) if multicast else signal
+            if address >> 24 != rank:
+                ins.report(warp, only, "bulk-copy", "without multicast the mbarrier must be in the destination's CTA")
             live = machine.mbarriers.find(ins, warp, only, address, "the copy's completion")
             if live is None:
                 return None
@@ -549,6 +555,8 @@ def try_cancel(ins):
         for lane in _each(lanes):
             destination, signal = int(to(warp)[lane]) & 0xFFFFFFFF, int(barrier(warp)[lane]) & 0xFFFFFFFF
             offset = destination & 0xFFFFFF
+            memory.check_own_cta(ins, warp, 1 << lane, destination)
+            memory.check_own_cta(ins, warp, 1 << lane, signal)
             if offset % 16:
                 ins.report(warp, 1 << lane, "misaligned", f"the response needs 16-byte alignment, it is at {offset:#x}")
                 continue
@@ -561,7 +569,7 @@ def try_cancel(ins):
                 machine.cancel_failed.setdefault(cluster, "issued")
                 words = [0xBAD0BAD0, 0xBAD1BAD1, 0xBAD2BAD2, _FAILED << 24]
             data = np.array(words, np.uint32).view(np.uint8)
-            ctas = cluster.ctas if everywhere else [cluster.ctas[destination >> 24]]
+            ctas = cluster.ctas if everywhere else [warp.cta]
             snapshot = clocks.snapshot(warp, 1 << lane)
             for cta in ctas:
                 extent = (offset, offset + 16)
