@@ -332,3 +332,17 @@ def test_an_answer_comes_to_the_cta_that_asks(operands):
 def test_a_cluster_barrier_is_waited_for_after_an_arrival_without_clusters_too():
     for body, expected in (("barrier.cluster.arrive; barrier.cluster.wait;", set()), ("barrier.cluster.wait;", {"barrier-misuse"})):
         assert kinds(launch(kernel(body, parameters=0), block=1)) == expected
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+@pytest.mark.parametrize(
+    ("fence", "right"),
+    [
+        ("@%p1 " + FENCE, False), ("@%p1 " + FENCE + MEET, False), (MEET + "@%p1 " + FENCE, True),
+        ("@%p1 " + FENCE + "@!%p1 " + FENCE, True), ("bar.sync 0; @%p1 " + FENCE, True),
+    ],
+    ids=["one lane", "one lane, then a meeting", "a meeting, then one lane", "each lane", "a barrier, then one lane"],
+)  # fmt: skip
+def test_each_lane_that_reads_an_answer_needs_a_proxy_fence_behind_it(fence, right, scheduling):
+    body = pitfalls.PERSISTENT.replace("{first}", pitfalls.BY_ANSWER).replace("{decide}", pitfalls.DECIDE).replace(FENCE, fence)
+    assert kinds(pitfalls.run(body, grid=6, block=32, scheduling=scheduling)[0]) == (set() if right else {"missing-proxy-fence"})

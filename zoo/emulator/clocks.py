@@ -84,7 +84,7 @@ def left(into, warp):
 
 def acquire(warp, known):
     np.maximum(warp.clocks, known, out=warp.clocks)
-    if warp.loose:
+    if warp.loose or warp.answers:
         lane_order.met_at_barrier(warp, known[0, warp.number])
 
 
@@ -123,6 +123,8 @@ def fence_proxy(warp, lanes):
     np.maximum(clocks[1], clocks[0], out=clocks[1])
     np.maximum(clocks[2], clocks[0], out=clocks[2])
     tick(warp)
+    if warp.answers:
+        lane_order.fence_answers(warp, lanes)
     if warp.loose and lanes != warp.live:
         lane_order.after_fence(warp, lanes, before)
 

@@ -1,4 +1,5 @@
-"""The order among the lanes of one warp, where it matters to others: which writes to shared memory a lane's release, proxy fence or asynchronous read covers.
+"""The order among the lanes of one warp, where it matters to others: which writes to shared memory a lane's release, proxy fence or asynchronous read covers,
+and which reads of a launch-control answer its proxy fence covers.
 
 A warp has one clock, which takes its lanes as one thread. So each write is kept as loose until the lanes have met: at a bar.warp.sync, or at
 a barrier at which all arrived. When only some lanes release or fence, the loose writes of the others get the time after that.
@@ -47,6 +48,24 @@ def wrote(warp, shared, offsets, size, lanes, epoch, ins):
     loose.append(LooseWrite(shared, offsets, size, lanes, epoch, ins))
 
 
+def read_answer(warp, addresses, lanes):
+    """A load of 16 bytes, which may be an answer of cluster launch control: each lane that loads it needs a proxy fence behind it."""
+    offsets = np.unique(addresses - (warp.cta.rank << 24))
+    if len(warp.answers) > _MOST:
+        del warp.answers[: _MOST // 2]
+    warp.answers.append([warp.cta.shared, (offsets[:, None] + np.arange(0, 16, 4)).reshape(-1) >> 2, lanes])
+
+
+def fence_answers(warp, lanes):
+    """A proxy fence by these lanes: what others have loaded counts as read after it."""
+    now = warp.clocks[0, warp.number]
+    for answer in warp.answers:
+        answer[2] &= ~lanes
+        if answer[2]:
+            answer[0].read_clocks[warp.number, answer[1]] = now
+    warp.answers = [answer for answer in warp.answers if answer[2]]
+
+
 def together(warp):
     """The last write was by all of its lanes as one: it precedes what any of them does next."""
     warp.loose[-1].known_to = warp.loose[-1].lanes
@@ -54,6 +73,7 @@ def together(warp):
 
 def met(warp, lanes):
     """bar.warp.sync."""
+    warp.answers = [answer for answer in warp.answers if answer[2] & ~lanes]
     if not warp.live & ~lanes:
         warp.loose.clear()
         return
@@ -69,6 +89,7 @@ def met(warp, lanes):
 
 def met_at_barrier(warp, tick):
     """The warp learns that what it released up to its own tick has come back to it."""
+    warp.answers = [answer for answer in warp.answers if (answer[0].read_clocks[warp.number, answer[1]] > tick).any()]
     warp.loose = [write for write in warp.loose if write.epoch >> 10 > tick]
 
 

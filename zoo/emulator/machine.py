@@ -178,6 +178,7 @@ class Warp:
         self.way = past_loads.way()
         self.undefined_registers = {}  # loaded from tensor memory that nobody wrote: register -> (lanes, instruction)
         self.loose = []  # writes to shared memory that other lanes of the warp may not know of, see lane_order.py
+        self.answers = []  # reads of answers of cluster launch control, likewise
         self.released = 0  # its tick at its last release
         self.wgmma_read, self.wgmma_written = set(), set()  # registers used by ordinary instructions since the last wgmma.fence
         self.named_waits = {}

@@ -475,7 +475,7 @@ def warp_barrier(ins):
 
     def run(warp, lanes):
         blocked = members(warp, lanes)
-        if blocked is None and warp.loose:
+        if blocked is None and (warp.loose or warp.answers):
             for mask, _ in _by_member_mask(warp, lanes, slot):
                 lane_order.met(warp, mask)
         return blocked

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .. import byte_passes, clocks, memory, number_formats
+from .. import byte_passes, clocks, lane_order, memory, number_formats
 from ..asynchronous import Operation
 from ..errors import EmulatorError
 from ..lanes import FULL, assign, first_lane, mask_of
@@ -246,7 +246,11 @@ def load(ins):
     def run(warp, lanes):
         place(warp, lanes, read(ins, warp, lanes, where(warp, lanes), total))
 
-    return run
+    def run_answer(warp, lanes):
+        run(warp, lanes)
+        lane_order.read_answer(warp, where(warp, lanes), lanes)
+
+    return run_answer if memory.names_own_cta(ins) and type == "b128" and count == 1 else run
 
 
 @instruction("st")
