@@ -23,7 +23,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulator" / "mutants"))
 
-from mutant_edits import change, delete, duplicate, move, mutate, skip_wait, substitute
+from mutant_edits import change, delete, duplicate, move, mutate, only_lane_zero, skip_wait, substitute
 
 from tests.gemm_blackwell.which import CUBINS, ZOO
 from zoo import checks
@@ -57,7 +57,9 @@ ST, WAIT_ST = r"tcgen05\.st", r"tcgen05\.wait::st"
 LD, WAIT_LD, ALLOC, DEALLOC = r"tcgen05\.ld", r"tcgen05\.wait::ld", r"tcgen05\.alloc", r"tcgen05\.dealloc"
 CTA_BARRIER, CLUSTER_BARRIER = r"bar(rier)?\.sync", r"barrier\.cluster\.(arrive|wait)"
 STORE, STORE_SHARED, READ = r"st\.global", r"st\.shared", r"ld\.global"
-PREFETCH = r"prefetch\.tensormap"
+PREFETCH, GATHER = r"prefetch\.tensormap", r"cp\.async\.bulk\.tensor\.2d\S*gather4"
+MMA_4_BITS, ARRIVE_IN_PAIR, READ_IN_CLUSTER = r"tcgen05\.mma\S*kind::mxf4", r"mbarrier\.arrive\S*\.shared::cluster", r"ld\.shared::cluster"
+PROXY_FENCE, LAUNCH_AHEAD, ACQUIRE_FENCE = r"fence\.proxy\.async", r"griddepcontrol\.wait", r"fence\.acquire\.sync_restrict"
 ASK, ANSWER = r"clusterlaunchcontrol\.try_cancel", r"@granted clusterlaunchcontrol\S*get_first_ctaid"
 # what moves data or says so
 OPERATIONS = "({})".format("|".join((WAIT, r"mbarrier\.arrive", LOAD, COPY, MMA, COMMIT, LD, STORE, STORE_SHARED, ASK, INIT)))
@@ -84,6 +86,10 @@ def earlier(before: str) -> Callable[[At], Edit]:
         return move(at, target)
 
     return made
+
+
+def at_the_end(at: At) -> Edit:
+    return move(at, lambda lines: places(lines, "ret;")[-1:])
 
 
 def one_more(at: At) -> Edit:
@@ -174,6 +180,24 @@ KINDS: dict[str, tuple[str, Callable[[At], Edit]]] = {
     "rounds towards zero": (r"cvt\.rn\.(bf16x2|f16x2)\.f32", renamed(r"cvt\.rn", "cvt.rz")),
     "a factor is left out": (r"mul\.rn\.f32", renamed(r"mul\.rn\.f32\s+(\S+), (\S+), \S+;", r"mov.b32 \1, \2;")),
     "a summand is left out": (r"add\.rn\.f32", renamed(r"add\.rn\.f32\s+(\S+), (\S+), \S+;", r"mov.b32 \1, \2;")),
+    # what the manual forbids, and a GPU may let pass
+    "a reserved bit of the instruction descriptor": (MMA, operand(3, xor=1 << 3)),
+    "bit 12 of the instruction descriptor of 4-bit elements": (MMA_4_BITS, operand(3, xor=1 << 12)),
+    "a reserved bit of A's descriptor": (MMA, operand(1, xor=1 << 53, type="b64")),
+    "a product with A's scales of the next lane": (MMA, operand((4, 0), add=1 << 16)),
+    "scales are copied to the next lane": (COPY, operand((0, 0), add=1 << 16)),
+    "does not wait for the launch ahead": (LAUNCH_AHEAD, delete),
+    "waits for the launch ahead at the end": (LAUNCH_AHEAD, at_the_end),
+    "no proxy fence": (PROXY_FENCE, delete),
+    "a proxy fence by one lane": (PROXY_FENCE, only_lane_zero),
+    "no fence behind a relaxed wait": (ACQUIRE_FENCE, delete),
+    "an arrival released to its own CTA": (r"mbarrier\.arrive\.shared::cluster", renamed(r"arrive\.shared", "arrive.release.cta.shared")),
+    "an arrival that names its own CTA": (ARRIVE_IN_PAIR, renamed("shared::cluster", "shared::cta")),
+    "a read that names its own CTA": (READ_IN_CLUSTER, renamed("shared::cluster", "shared::cta")),
+    "fetches a tensor map 64 bytes further on": (PREFETCH, operand((0, 0), add=64, type="b64")),
+    "gathers for a pair that is none": (GATHER, renamed(r"tensor\.2d\.", "tensor.2d.cta_group::2.")),
+    "a box to a CTA that is not there": (LOAD_TO_BOTH, operand(3, xor=4, type="b16")),
+    "commits to a CTA that is not there": (COMMIT_TO_BOTH, operand(1, xor=4, type="b16")),
     "a ring is one stage too short": (r"setp\.eq\.b32\s+%p\d+, %r\d+, [2-9];", operand(2, add=-1)),
 }
 
@@ -245,7 +269,19 @@ def reason_it_is_none(mutant: Mutant) -> str | None:
     factor = re.search(r"mul\.rn\.f32\s+\S+, \S+, (%r\d+);", lines[place])
     if factor and any(re.search(rf"mov\.b32\s+{factor[1]}, 0f3F800000;", line) for line in lines):
         return "a factor of 1 is left out"
-    return reason_of_squares(mutant) if mutant.product.startswith("fp8b128") else None
+    of_squares = reason_of_squares(mutant) if mutant.product.startswith("fp8b128") else None
+    return of_squares or reason_of_the_warp_that_multiplies(lines, place)
+
+
+def reason_of_the_warp_that_multiplies(lines: list[str], place: int) -> str | None:
+    """Where weights may be loaded ahead, it has a wait of its own for the launch ahead. It reads answers, as others do."""
+    waits, copies, commits = (places(lines, pattern) for pattern in (LAUNCH_AHEAD, COPY, COMMIT))
+    if place in waits and len(waits) > 1 and next(i for i in places(lines, f"({LOAD}|{COPY})") if i > place) in copies:
+        return "the warp that multiplies uses no global memory"
+    of_answer = place in places(lines, PROXY_FENCE) and any("ld.shared.b128" in line for line in lines[place - 16 : place])
+    if of_answer and [i for i in places(lines, f"({COMMIT}|{LOAD}|{LD}|{STORE})") if i < place][-1] in commits:
+        return "a commit hands on what the warp that multiplies has read, and the warp that asks fences it with its own reads"
+    return None
 
 
 def reason_of_squares(mutant: Mutant) -> str | None:

@@ -24,6 +24,12 @@ QUICK = (
     "an address in the other CTA",
     "takes the tile after the one it got",
     "rounds towards zero",
+    "bit 12 of the instruction descriptor of 4-bit elements",
+    "scales are copied to the next lane",
+    "waits for the launch ahead at the end",
+    "a proxy fence by one lane",
+    "an arrival that names its own CTA",
+    "fetches a tensor map 64 bytes further on",
 )
 
 THROUGH_AN_INDEX = ("nvfp4 gather", "few128")
