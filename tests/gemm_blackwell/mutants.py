@@ -278,8 +278,11 @@ def reason_of_the_warp_that_multiplies(lines: list[str], place: int) -> str | No
     waits, copies, commits = (places(lines, pattern) for pattern in (LAUNCH_AHEAD, COPY, COMMIT))
     if place in waits and len(waits) > 1 and next(i for i in places(lines, f"({LOAD}|{COPY})") if i > place) in copies:
         return "the warp that multiplies uses no global memory"
-    of_answer = place in places(lines, PROXY_FENCE) and any("ld.shared.b128" in line for line in lines[place - 16 : place])
-    if of_answer and [i for i in places(lines, f"({COMMIT}|{LOAD}|{LD}|{STORE})") if i < place][-1] in commits:
+    if [i for i in places(lines, f"({COMMIT}|{LOAD}|{LD}|{STORE})") if i < place][-1:] != [i for i in commits if i < place][-1:]:
+        return None
+    if place in places(lines, ARRIVE_IN_PAIR):
+        return "the warp that multiplies is in the CTA that asks for tiles"
+    if place in places(lines, PROXY_FENCE) and any("ld.shared.b128" in line for line in lines[place - 16 : place]):
         return "a commit hands on what the warp that multiplies has read, and the warp that asks fences it with its own reads"
     return None
 
