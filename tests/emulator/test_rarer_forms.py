@@ -60,6 +60,23 @@ PRODUCT(bf16_f32, __nv_bfloat16, float, 8, 32, 16, __nv_bfloat16)
 PRODUCT(tf32_f32, wmma::precision::tf32, float, 16, 16, 8, float)
 PRODUCT(s8_s32, signed char, int, 32, 8, 16, signed char)
 PRODUCT(u8_s32, unsigned char, int, 8, 32, 16, unsigned char)
+PRODUCT(f64_f64, double, double, 8, 8, 4, double)
+
+// C and D of two types.
+template <typename Of, typename Into>
+__device__ void mixed(const half* a, const half* b, const Of* c, Into* d) {
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> left;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> right;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, Of> sum;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, Into> result;
+    wmma::load_matrix_sync(left, a, 16);
+    wmma::load_matrix_sync(right, b, 16);
+    wmma::load_matrix_sync(sum, c, 16, wmma::mem_row_major);
+    wmma::mma_sync(result, left, right, sum);
+    wmma::store_matrix_sync(d, result, 16, wmma::mem_row_major);
+}
+extern "C" __global__ void f16_to_f32(const half* a, const half* b, const half* c, float* d) { mixed(a, b, c, d); }
+extern "C" __global__ void f32_to_f16(const half* a, const half* b, const float* c, half* d) { mixed(a, b, c, d); }
 """
 
 
@@ -100,6 +117,7 @@ def test_a_tile_of_two_warps_meets_in_reserved_shared_memory(module):
 @pytest.mark.parametrize(("name", "m", "n", "k", "stored", "result"), [
     ("f16_f32", 16, 16, 16, "f2", "f4"), ("f16_f16", 32, 8, 16, "f2", "f2"), ("bf16_f32", 8, 32, 16, "bf16", "f4"),
     ("tf32_f32", 16, 16, 8, "f4", "f4"), ("s8_s32", 32, 8, 16, "i1", "i4"), ("u8_s32", 8, 32, 16, "u1", "i4"),
+    ("f64_f64", 8, 8, 4, "f8", "f8"),
 ])  # fmt: skip
 def test_wmma_is_a_product(module, name, m, n, k, stored, result, arithmetic):
     low = 0 if stored == "u1" else -4
@@ -115,6 +133,18 @@ def test_wmma_is_a_product(module, name, m, n, k, stored, result, arithmetic):
     report = gpu.launch(module, name, 1, 32, params=[gpu.alloc(bits(a)), gpu.alloc(bits(b)), gpu.alloc(c.astype(result)), d])
     assert report.ok, report
     np.testing.assert_array_equal(gpu.read(d, (n, m), result).T, a @ b.T + 2 * c)
+
+
+@pytest.mark.parametrize("arithmetic", ["exact", "hw"])
+@pytest.mark.parametrize(("name", "of", "into"), [("f16_to_f32", "f2", "f4"), ("f32_to_f16", "f4", "f2")])
+def test_wmma_adds_to_sums_of_another_type(module, name, of, into, arithmetic):
+    a, b = RNG.integers(-4, 5, (2, 16, 16)).astype("f2")
+    c = (RNG.integers(-40, 40, (16, 16)) / 8).astype(of)
+    gpu = emulator.Device(arithmetic=arithmetic)
+    d = gpu.alloc(256 * np.dtype(into).itemsize)
+    report = gpu.launch(module, name, 1, 32, params=[gpu.alloc(a), gpu.alloc(b), gpu.alloc(c), d])
+    assert report.ok, report
+    np.testing.assert_array_equal(gpu.read(d, (16, 16), into), (a.astype(float) @ b.T.astype(float) + c).astype(into))
 
 
 @pytest.mark.parametrize(("m", "k"), [(8, 4), (16, 4), (16, 8), (16, 16)])

@@ -34,14 +34,19 @@ def mma_f64(ins, m, n, depth):
         left[rows_of_a, depths_of_a] = [values[slot] for slot in a]
         right[depths_of_b, columns_of_b] = [values[slot] for slot in b]
         total[rows, columns] = [values[slot] for slot in c]
-        for k in range(depth):
-            factors = np.broadcast_to(left[:, k, None], total.shape), np.broadcast_to(right[k], total.shape)
-            total = fma_f64(*(matrix.reshape(-1) for matrix in (*factors, total))).reshape(total.shape)
-        for slot, result in zip(d, total[rows, columns]):
+        for slot, result in zip(d, product(left, right, total)[rows, columns]):
             if slot is not None:
                 values[slot][...] = result
 
     return run
+
+
+def product(left, right, total):
+    """total + left @ right, rounded at each step along K."""
+    for k in range(left.shape[1]):
+        factors = np.broadcast_to(left[:, k, None], total.shape), np.broadcast_to(right[k], total.shape)
+        total = fma_f64(*(matrix.reshape(-1) for matrix in (*factors, total))).reshape(total.shape)
+    return total
 
 
 def _places(count, place):

@@ -8,15 +8,15 @@ import numpy as np
 
 from .. import arithmetic, memory, number_formats
 from ..memory import SHARED_BASE
-from . import instruction, need_all
+from . import instruction, mma_double, need_all
 from .mma_sync import integers_of
 
 _SHAPES = {
     "f16": ((16, 16, 16), (32, 8, 16), (8, 32, 16)), "bf16": ((16, 16, 16), (32, 8, 16), (8, 32, 16)),
-    "s8": ((16, 16, 16), (32, 8, 16), (8, 32, 16)), "u8": ((16, 16, 16), (32, 8, 16), (8, 32, 16)), "tf32": ((16, 16, 8),),
+    "s8": ((16, 16, 16), (32, 8, 16), (8, 32, 16)), "u8": ((16, 16, 16), (32, 8, 16), (8, 32, 16)), "tf32": ((16, 16, 8),), "f64": ((8, 8, 4),),
 }  # fmt: skip
-_BITS = {"f16": 16, "bf16": 16, "s8": 8, "u8": 8, "tf32": 32, "f32": 32, "s32": 32}
-_UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32}
+_BITS = {"f16": 16, "bf16": 16, "s8": 8, "u8": 8, "tf32": 32, "f32": 32, "s32": 32, "f64": 64}
+_UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 def _shape(ins):
@@ -35,14 +35,28 @@ def _count(name, type, shape):
     if name in "ab" and type == "f16":
         return 8
     rows, columns = _extent(name, shape)
-    return rows * columns * _BITS[type] // 1024
+    return rows * columns // 32 if type == "f64" else rows * columns * _BITS[type] // 1024
 
 
-def _register_rows(ins, k, name, type, shape, destination=False):
-    rows = ins.rows(k, destination=destination)
-    if len(rows) != _count(name, type, shape):
+def _fragment(ins, k, name, type, shape, destination=False):
+    """(function of a warp that gives the codes of a fragment's elements, function (warp, codes) that sets them)."""
+    if len(ins.items(k)) != _count(name, type, shape):
         ins.unsupported(f"the fragment of .{name} needs {_count(name, type, shape)} registers")
-    return rows
+    if type == "f64":
+        slots = ins.write_list(k, "b64") if destination else ins.read_list(k, "b64")
+
+        def set_doubles(warp, codes):
+            for slot, elements in zip(slots, codes.reshape(-1, 32)):
+                if slot is not None:
+                    warp.values[slot][...] = elements
+
+        return lambda warp: np.stack([warp.values[slot] for slot in slots]).reshape(_extent(name, shape)), set_doubles
+    rows = ins.rows(k, destination=destination)
+
+    def set_words(warp, codes):
+        warp.words[rows] = _words(codes, name, type, shape)
+
+    return lambda warp: _matrix(warp.words[rows], name, type, shape), set_words
 
 
 def _matrix(words, name, type, shape):
@@ -60,9 +74,14 @@ def _words(matrix, name, type, shape):
 
 def _type_of(ins, name, shape):
     type = ins.type()
-    if (name in "ab" and shape not in _SHAPES.get(type, ())) or (name in "cd" and type not in ("f16", "f32", "s32")):
+    if (name in "ab" and shape not in _SHAPES.get(type, ())) or (name in "cd" and not _sums(type, shape)):
         ins.unsupported(f"a matrix .{name} of .{type} with this shape is not covered")
     return type
+
+
+def _sums(type, shape):
+    """Whether C and D of this shape may have the type."""
+    return type == "f64" if shape == (8, 8, 4) else type in ("f16", "f32", "s32")
 
 
 def _moving(ins, name):
@@ -92,12 +111,11 @@ def load(ins):
     """A fragment from memory"""
     name = ins.opcode.split(".")[2]
     shape, type, places, space, size = _moving(ins, name)
-    registers = _register_rows(ins, 0, name, type, shape, destination=True)
+    _, put = _fragment(ins, 0, name, type, shape, destination=True)
 
     def run(warp, lanes):
         need_all(ins, warp, lanes)
-        data = _access(ins, warp, lanes, space, places(warp), size)
-        warp.words[registers] = _words(data, name, type, shape)
+        put(warp, _access(ins, warp, lanes, space, places(warp), size))
 
     return run
 
@@ -106,11 +124,11 @@ def load(ins):
 def store(ins):
     """A fragment to memory"""
     shape, type, places, space, size = _moving(ins, "d")
-    registers = _register_rows(ins, 1, "d", type, shape)
+    codes, _ = _fragment(ins, 1, "d", type, shape)
 
     def run(warp, lanes):
         need_all(ins, warp, lanes)
-        _access(ins, warp, lanes, space, places(warp), size, _matrix(warp.words[registers], "d", type, shape).reshape(-1))
+        _access(ins, warp, lanes, space, places(warp), size, codes(warp).reshape(-1))
 
     return run
 
@@ -132,33 +150,38 @@ def mma(ins):
     shape = _shape(ins)
     ins.modifiers[:] = [modifier for modifier in ins.modifiers if modifier not in ("row", "col")]  # the fragments' loads saw to them
     saturate = ins.flag("satfinite")
+    rounding = ins.choice("rn", "rz", "rm", "rp", default=None)
     types = ins.types()
     if len(types) == 2:  # of f16 factors: D and C
         types = [types[0], "f16", "f16", types[1]]
     result, a, b, c = types
-    if (
-        a != b
-        or shape not in _SHAPES.get(a, ())
-        or (result == "s32") != (a in ("s8", "u8"))
-        or (saturate and result != "s32")
-        or result != c
-    ):
+    allowed = {"s8": {"s32"}, "u8": {"s32"}, "f16": {"f16", "f32"}, "f64": {"f64"}}.get(a, {"f32"})
+    if a != b or shape not in _SHAPES.get(a, ()) or not {result, c} <= allowed or (saturate and result != "s32"):
         ins.unsupported(f".{'.'.join(types)} with this shape is not covered")
-    d_rows, a_rows = _register_rows(ins, 0, "d", result, shape, destination=True), _register_rows(ins, 1, "a", a, shape)
-    b_rows, c_rows = _register_rows(ins, 2, "b", b, shape), _register_rows(ins, 3, "c", c, shape)
+    if rounding not in (None, "rn" if a == "f64" else None):
+        ins.unsupported("only .rn is covered, for f64")
+    (_, put), (left_of, _) = _fragment(ins, 0, "d", result, shape, destination=True), _fragment(ins, 1, "a", a, shape)
+    (right_of, _), (addend_of, _) = _fragment(ins, 2, "b", b, shape), _fragment(ins, 3, "c", c, shape)
+
+    def total_of(machine, left, right, addend):
+        if result == "f64":
+            return mma_double.product(left.view(np.float64), right.view(np.float64), addend.view(np.float64)).view(np.uint64)
+        right, addend = np.ascontiguousarray(right.T), addend.astype(np.uint32)
+        if result == "s32":
+            return arithmetic.integer_sum(integers_of(left, a), integers_of(right, b), addend, saturate)
+        if c == "f16" != result:
+            addend = number_formats.encode(number_formats.F32, number_formats.decode(number_formats.F16, addend), "rn").astype(np.uint32)
+        format = number_formats.FORMATS[a]
+        factors = arithmetic.operand(format, left), arithmetic.operand(format, right)
+        sums = c if result == "f16" else result
+        total = arithmetic.mma_sync_sum(*factors, addend, sums, fp8=False, native_fp8=False, mode=machine.arithmetic)
+        if c == "f32" != result:  # a sum of f32, rounded once more
+            total = number_formats.encode(number_formats.F16, number_formats.decode(number_formats.F32, total), "rn")
+        return total
 
     def run(warp, lanes):
         need_all(ins, warp, lanes)
-        words = warp.words
-        left, right = _matrix(words[a_rows], "a", a, shape), np.ascontiguousarray(_matrix(words[b_rows], "b", b, shape).T)
-        addend = _matrix(words[c_rows], "c", c, shape).astype(np.uint32)
-        if result == "s32":
-            total = arithmetic.integer_sum(integers_of(left, a), integers_of(right, b), addend, saturate)
-        else:
-            format = number_formats.FORMATS[a]
-            total = arithmetic.mma_sync_sum(
-                arithmetic.operand(format, left), arithmetic.operand(format, right), addend, result, fp8=False, native_fp8=False, mode=warp.machine.arithmetic
-            )  # fmt: skip
-        words[d_rows] = _words(total.astype(_UNSIGNED[_BITS[result]]), "d", result, shape)
+        total = total_of(warp.machine, left_of(warp), right_of(warp), addend_of(warp))
+        put(warp, total.astype(_UNSIGNED[_BITS[result]]))
 
     return run
