@@ -274,6 +274,93 @@ def test_forms_of_comparisons_bytes_and_events():
         np.testing.assert_array_equal(got, expected, body)
 
 
+def test_halves_are_compared_and_signed_with_subnormals_flushed_or_kept():
+    tiny, small = 0x0001, 0x0400  # the smallest subnormal and normal number of f16
+    a = np.where(np.arange(32) % 2, tiny, small).astype(np.uint32)
+    odd = np.arange(32) % 2 == 1
+    start = "cvt.u16.u32 %h1, %r1; mov.b16 %h2, 0; mov.b32 %r2, {%h1, %h1}; mov.b32 %r3, 0;"
+    for body, expected in {
+        "abs.ftz.f16 %h3, %h1; cvt.u32.u16 %r40, %h3;": np.where(odd, 0, small),
+        "neg.ftz.f16 %h3, %h1; cvt.u32.u16 %r40, %h3;": np.where(odd, 0x8000, small | 0x8000),
+        "neg.ftz.f16x2 %r40, %r2;": np.where(odd, 0x80008000, 0x84008400),
+        "setp.gt.ftz.f16 %p1, %h1, %h2; selp.u32 %r40, 1, 0, %p1;": ~odd,
+        "setp.gt.f16 %p1, %h1, %h2; selp.u32 %r40, 1, 0, %p1;": odd | ~odd,
+        "setp.gt.ftz.f16x2 %p1|%p2, %r2, %r3; selp.u32 %r40, 1, 0, %p2;": ~odd,
+        "set.gt.ftz.f16.f16 %h3, %h1, %h2; cvt.u32.u16 %r40, %h3;": np.where(odd, 0, 0x3C00),
+    }.items():  # fmt: skip
+        got, report = lanes(start + body, a)
+        assert report.ok, report
+        np.testing.assert_array_equal(got, expected.astype(np.uint32), body)
+
+
+def test_a_comparison_of_bf16_becomes_a_number():
+    a = np.where(np.arange(32) % 2, 0x3F80, 0x7FC0).astype(np.uint32)  # 1 and NaN
+    odd = np.arange(32) % 2 == 1
+    for body, expected in {
+        "set.eq.bf16.bf16 %h3, %h1, %h1; cvt.u32.u16 %r40, %h3;": np.where(odd, 0x3F80, 0),
+        "set.neu.u32.bf16 %r40, %h1, %h1;": np.where(odd, 0, 0xFFFFFFFF),
+        "set.equ.s16.bf16 %h3, %h1, %h1; cvt.u32.u16 %r40, %h3;": np.full(32, 0xFFFF),
+    }.items():  # fmt: skip
+        got, report = lanes("cvt.u16.u32 %h1, %r1;" + body, a)
+        assert report.ok, report
+        np.testing.assert_array_equal(got, expected.astype(np.uint32), body)
+
+
+@pytest.mark.parametrize("type", ["u64", "s64"])
+@pytest.mark.parametrize("rounding", ["rn", "rz", "rm", "rp"])
+def test_integers_of_64_bits_become_f64_in_the_direction_that_is_named(rounding, type):
+    """2^53 and above, where neighbours of f64 are 2 to 2048 apart."""
+    edges = [0, 1, *(power + more for power in (1 << 53, 1 << 54, 1 << 63) for more in (-1, 0, 1, 3)), (1 << 64) - 1024, (1 << 64) - 1]
+    x = np.array([*edges, *RNG.integers(1 << 54, 1 << 62, 32 - len(edges))], np.uint64)
+    got, report = lanes(f"cvt.{rounding}.f64.{type} %fd1, %rd8; mov.b64 %rd20, %fd1;", x, output=np.uint64)
+    assert report.ok, report
+    for found, exact in zip(got.view(np.float64), x.view(np.int64 if type == "s64" else np.uint64).tolist(), strict=True):
+        low, high = (Fraction(float(np.nextafter(found, side))) for side in (-np.inf, np.inf))
+        value = Fraction(float(found))
+        if rounding == "rn":
+            assert abs(value - exact) <= min(abs(low - exact), abs(high - exact))
+        else:
+            assert value <= exact < high if rounding == "rm" or (rounding == "rz" and exact >= 0) else low < exact <= value
+
+
+def test_halves_of_one_kind_become_the_other_by_the_nearest_without_being_told():
+    codes = RNG.integers(0, 1 << 16, 32).astype(np.uint32)
+    for pair in ("f16.bf16", "bf16.f16"):
+        plain, named = (lanes(f"cvt.u16.u32 %h1, %r1; cvt{rn}.{pair} %h2, %h1; cvt.u32.u16 %r40, %h2;", codes)[0] for rn in ("", ".rn"))
+        np.testing.assert_array_equal(plain, named)
+
+
+@pytest.mark.parametrize("operation", ["mad.hi.sat.s32", "mad24.hi.sat.s32"])
+def test_a_saturating_sum_stops_at_the_ends(operation):
+    a, b, c = (RNG.integers(-(1 << 23), 1 << 23, 32) << (8 if "24" not in operation else 0) for _ in range(3))
+    c[:4] = (1 << 31) - 1, -(1 << 31), (1 << 31) - 2, -(1 << 31) + 1
+    got, report = lanes(f"{operation} %r40, %r1, %r2, %r3;", *(x.astype(np.int32).view(np.uint32) for x in (a, b, c)))
+    assert report.ok, report
+    expected = np.clip((a * b >> (16 if "24" in operation else 32)) + c, -(1 << 31), (1 << 31) - 1)
+    np.testing.assert_array_equal(got.view(np.int32), expected)
+
+
+def test_a_kernel_may_ask_where_reserved_shared_memory_begins_and_ends():
+    for name, expected in (("0", 0), ("begin", 0), ("1", 512), ("cap", 1024), ("end", 1024)):
+        got, report = lanes(f"mov.u32 %r40, %reserved_smem_offset_{name};")
+        assert report.ok and set(got.tolist()) == {expected}, name
+
+
+def test_a_copy_whose_source_is_ignored_writes_zeros():
+    body = """
+        mov.u32 %r3, words; mad.lo.u32 %r2, %r0, 16, %r3; and.b32 %r4, %r0, 1; setp.ne.u32 %p1, %r4, 0;
+        mul.wide.u32 %rd2, %r0, 16; add.s64 %rd3, %rd1, %rd2;
+        @%p1 mov.u64 %rd3, 0;                                  // read nowhere
+        cp.async.cg.shared.global [%r2], [%rd3], 16, %p1; cp.async.wait_all;
+        ld.shared.u32 %r40, [%r2+4]; mul.wide.u32 %rd2, %r0, 4; add.s64 %rd2, %rd2, %rd0; st.global.u32 [%rd2], %r40;
+    """
+    gpu = emulator.Device()
+    y, x = gpu.alloc(128), gpu.alloc(np.full(128, 7, np.uint32))
+    report = launch(kernel(body, shared=".shared .align 16 .b32 words[128];"), device=gpu, params=[y, x])
+    assert report.ok, report
+    assert gpu.read(y, 32, np.uint32).tolist() == [7, 0] * 16
+
+
 def test_atomics_of_128_bits_exchange_both_halves_together():
     """The lanes add 1 to the low half and 2 to the high half, each when its turn of the comparison comes."""
     body = """

@@ -90,13 +90,21 @@ def _integer_values(register: numpy.ndarray, source: str) -> tuple[numpy.ndarray
     return numpy.where(negative, (~raw + U64(1)) & modulus, raw), negative
 
 
+def _directed(magnitude: numpy.ndarray, negative: numpy.ndarray, rounding: str) -> numpy.ndarray:
+    """float64 of a magnitude of up to 64 bits, whose sign says which way .rm and .rp go."""
+    values = magnitude.astype(numpy.float64)
+    whole = numpy.where(values < 2.0**64, values, 0.0).astype(U64)
+    above, below = (values == 2.0**64) | (whole > magnitude), (values < 2.0**64) & (whole < magnitude)
+    away = negative if rounding == "rm" else ~negative if rounding == "rp" else numpy.zeros_like(negative)
+    values = numpy.where(above & ~away, numpy.nextafter(values, 0.0), values)
+    return numpy.where(below & away, numpy.nextafter(values, numpy.inf), values)
+
+
 def integer_to_float(register: numpy.ndarray, source: str, format: Format, rounding: str) -> numpy.ndarray:
     magnitude, negative = _integer_values(register, source)
     if format is F64:
-        if _INTEGERS[source][0] < 64 or rounding == "rn":
-            values = magnitude.astype(numpy.float64)
-            return numpy.where(negative, -values, values).view(U64)
-        raise UnsupportedConversion(f"cvt.{rounding}.f64.{source} is not supported")
+        values = magnitude.astype(numpy.float64) if rounding == "rn" else _directed(magnitude, negative, rounding)
+        return numpy.where(negative, -values, values).view(U64)
     # Keep 53 significant bits: what lies below bit 11 of a large number is folded into bit 11 (odd).
     large = magnitude >> U64(53) != 0
     folded = (magnitude & ~U64(0x7FF)) | (((magnitude & U64(0x7FF)) != 0).astype(U64) << U64(11))
@@ -381,7 +389,8 @@ def _float_to_float(options: _Options, target: Format, source: Format):
     else:
         rounder = None
         widening = target.mantissa_bits >= source.mantissa_bits and target.exponent_bits >= source.exponent_bits
-        options.demand(options.rounding is not None or widening, "a rounding modifier is required")
+        nearest = {target, source} == {F16, BF16}  # neither contains the other, and ptxas takes .rn
+        options.demand(options.rounding is not None or widening or nearest, "a rounding modifier is required")
         options.demand(options.rounding is None or not widening or target is not source, "rounding between equal types")
     options.demand(options.rounding != "rna", ".rna is for tf32")
     options.demand(not options.ftz or F32 in (target, source), ".ftz is for .f32")

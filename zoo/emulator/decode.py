@@ -50,7 +50,8 @@ SPECIAL_REGISTERS = {
     "tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid", "cluster_ctarank", "cluster_nctarank",
     "is_explicit_cluster", "laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid",
     "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt", "lanemask_ge",
-    "envreg1", "envreg2", "reserved_smem_offset_begin", "reserved_smem_offset_end", "reserved_smem_offset_1",
+    "envreg1", "envreg2", "reserved_smem_offset_begin", "reserved_smem_offset_end",
+    "reserved_smem_offset_cap", "reserved_smem_offset_0", "reserved_smem_offset_1",
     "clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi", "dynamic_smem_size", "total_smem_size", "aggr_smem_size",
 }  # fmt: skip
 # mnemonic -> the targets that have it

@@ -381,6 +381,8 @@ _SCALARS = {
     "dynamic_smem_size": lambda warp: warp.machine.dynamic_shared,
     "reserved_smem_offset_begin": lambda warp: 0,
     "reserved_smem_offset_end": lambda warp: limits.RESERVED_SHARED,
+    "reserved_smem_offset_cap": lambda warp: limits.RESERVED_SHARED,
+    "reserved_smem_offset_0": lambda warp: 0,
     "reserved_smem_offset_1": lambda warp: RESERVED_REGION.start,
     "total_smem_size": lambda warp: warp.machine.shared_bytes - 1024,
     "aggr_smem_size": lambda warp: warp.machine.shared_bytes,

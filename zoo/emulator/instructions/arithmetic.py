@@ -337,14 +337,20 @@ def mad(ins):
     part = ins.choice("lo", "hi", "wide")
     if ins.flag("cc"):
         return _mad_carry(ins, type, part, False, True)
-    if ins.flag("sat"):
-        ins.unsupported(".sat")
+    saturate = ins.flag("sat")
+    if saturate and (part, type) != ("hi", "s32"):
+        ins.unsupported(".sat is for .hi.s32")
     ins.expect_operands(4)
     a, b = ins.read(1, type), ins.read(2, type)
     result = WIDER[type] if part == "wide" else type
     c, d = ins.read(3, result), ins.write(0, result)
     product = {"lo": np.multiply, "hi": high_product, "wide": wide_product}[part]
-    return compute(ins, lambda x, y, z: product(x, y) + z, d, [a, b, c])
+    return compute(ins, lambda x, y, z: (_saturated_sum if saturate else np.add)(product(x, y), z), d, [a, b, c])
+
+
+def _saturated_sum(a, b):
+    limits = np.iinfo(np.int32)
+    return np.clip(a.astype(np.int64) + b, limits.min, limits.max).astype(np.int32)
 
 
 def _mad_carry(ins, type, part, use, write):
@@ -385,7 +391,10 @@ def mul24(ins):
 
     if ins.mnemonic == "mul24":
         return table(ins, product, type, 2)
-    return table(ins, lambda a, b, c: product(a, b) + c, type, 3)
+    saturate = ins.flag("sat")
+    if saturate and (part, type) != ("hi", "s32"):
+        ins.unsupported(".sat is for .hi.s32")
+    return table(ins, lambda a, b, c: (_saturated_sum if saturate else np.add)(product(a, b), c), type, 3)
 
 
 @instruction("fma")
@@ -467,12 +476,16 @@ def _sign_operation(ins, type, clear):
     }.get(type) or ins.unsupported(f"type {type}")  # fmt: skip
     dtype = {"b16": np.uint16, "b32": np.uint32, "b64": np.uint64}[slot]
     bit, keep = dtype(sign), dtype(((1 << (dtype().itemsize * 8)) - 1) ^ sign)
-    if type != "f32" and ftz:
+    if ftz and type not in ("f32", "f16", "f16x2"):
         ins.unsupported(".ftz on this type")
 
     def function(a):
         result = a & keep if clear else a ^ bit
-        return flush(result.view(np.float32)).view(np.uint32) if ftz else result
+        if not ftz:
+            return result
+        if type == "f32":
+            return flush(result.view(np.float32)).view(np.uint32)
+        return flush_half(number_formats.F16, result.view(np.uint16)).view(dtype)
 
     return table(ins, function, slot, 1)
 

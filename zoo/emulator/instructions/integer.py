@@ -539,11 +539,14 @@ def _comparison(ins, type):
     else:
         function = _COMPARE[name]
     if ftz:
-        if type != "f32":
-            ins.unsupported(".ftz on this type")
+        flushed = {"f32": flush, "f16": _flushed_f16, "f16x2": _flushed_f16}.get(type) or ins.unsupported(".ftz on this type")
         inner = function
-        function = lambda a, b: inner(flush(a), flush(b))  # noqa: E731
+        function = lambda a, b: inner(flushed(a), flushed(b))  # noqa: E731
     return function
+
+
+def _flushed_f16(values):
+    return np.where(np.abs(values) < np.float16(2.0**-14), np.copysign(np.float16(0), values), values)
 
 
 def _bf16_values(register):
@@ -641,11 +644,15 @@ def set_value(ins):
         "u32": np.uint32(0xFFFFFFFF),
         "s32": np.int32(-1),
         "f16": np.float16(1),
+        "bf16": np.uint16(0x3F80),
         "u16": np.uint16(0xFFFF),
         "s16": np.int16(-1),
     }.get(target)
-    if yes is None or type == "bf16":
+    if yes is None:
         ins.unsupported(f"set to {target} from {type}")
+    if type == "bf16":
+        plain = function
+        function = lambda x, y: plain(_bf16_values(x), _bf16_values(y))  # noqa: E731
 
     def function_of_lanes(x, y, *c):
         return np.where(combined(function(x, y), *c), yes, type_zero(yes))

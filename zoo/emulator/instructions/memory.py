@@ -7,7 +7,7 @@ from ..asynchronous import Operation
 from ..errors import EmulatorError
 from ..lanes import FULL, assign, first_lane, mask_of
 from ..memory import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
-from ..parser import SINK, TYPE_BYTES, Address, Immediate, Variable
+from ..parser import SINK, TYPE_BYTES, Address, Immediate, Register, Variable
 from . import instruction
 
 _SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "param", "param::entry", "param::func", "const")
@@ -628,9 +628,12 @@ def copy_async(ins):
     if size not in (4, 8, 16):
         ins.unsupported("the size must be 4, 8 or 16")
     given = ins.operands[3] if ins.has_operand(3) else None
-    length = None
+    length, ignored = None, None
     if given is not None and not (extra and len(ins.operands) == 4):
-        length = ins.read(3, "u32")
+        if isinstance(given, Register) and given.type == "pred":
+            ignored = ins.read(3, "pred")  # where it is true, zeros are written
+        else:
+            length = ins.read(3, "u32")
     if isinstance(given, Immediate) and given.value == size:
         length = None
 
@@ -638,6 +641,8 @@ def copy_async(ins):
         destinations, sources = to(warp, lanes), source(warp, lanes).copy()  # registers may change before execute()
         memory.check_dependency(ins, warp, lanes, sources)
         counts = memory.select(warp.values[length], lanes).astype(np.int64) if length is not None else None
+        if ignored is not None:
+            counts = np.where(memory.select(warp.values[ignored], lanes), 0, size)
         if counts is not None and (counts == size).all():
             counts = None
         offsets = destinations - (warp.cta.rank << 24)
