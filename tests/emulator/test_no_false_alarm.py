@@ -221,6 +221,21 @@ def test_the_address_of_a_cta_that_is_not_there_may_be_computed_but_not_used(ste
     assert found <= expected and bool(found) == bool(expected)
 
 
+@pytest.mark.parametrize("scheduling", POLICIES)
+@pytest.mark.parametrize(("type", "value", "severity"), [("u32", "7", "warning"), ("u8", "7", "warning"), ("v2.u32", "{7, 9}", "warning"),
+    ("u32", "%r2", "error"), ("u8", "%r2", "error"), ("v2.u32", "{7, %r2}", "error")])  # fmt: skip
+def test_warps_that_write_the_same_value_are_a_warning(type, value, severity, scheduling):
+    """Triton's histogram lets every warp clear every bin, and its warp specialisation lets every warp set the state of the others."""
+    register = "%h1" if type == "u8" else "%r2"
+    body = f"""
+        shr.u32 %r2, %r0, 5; cvt.u16.u32 %h1, %r2; mov.u32 %r1, row; and.b32 %r3, %r0, 31; mad.lo.u32 %r1, %r3, 8, %r1;
+        {"mov.u16 %h2, 7;" if type == "u8" else ""}
+        st.shared.{type} [%r1], {value.replace("%r2", register) if value != "7" or type != "u8" else "%h2"};
+    """
+    report, _, _ = run(body, block=64, scheduling=scheduling, buffers=(), shared=ROW)
+    assert only(report, "race").severity == severity and report.ok == (severity == "warning")
+
+
 # ---- severities ------------------------------------------------------------------------------------------------------------
 def test_a_bulk_store_that_outlives_its_cta_is_a_warning():
     body = core.STORE.format(fence=core.FENCE, late="", wait="bra END;", final="")

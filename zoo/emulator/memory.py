@@ -216,8 +216,8 @@ class SharedMemory:
             self.reader_views[size][words] = ins.pc << WARP_BITS | warp.number
             warp.way.append((self, ins, lanes, offsets, size, now))
 
-    def before_write(self, ins, warp, lanes, offsets, size, ordered=True):
-        """Racing writes, writes to pending destinations and locked sources; then marks the bytes written."""
+    def before_write(self, ins, warp, lanes, offsets, size, ordered=True, values=None):
+        """Racing writes, writes to pending destinations and locked sources; then marks the bytes written. `values`: what will be written."""
         index = offsets // size if size > 1 else offsets
         if self.pending:
             self._report_pending(ins, warp, lanes, offsets, size, True)
@@ -233,11 +233,11 @@ class SharedMemory:
             if size < 4:  # two warps may write different bytes of one word
                 epochs = self._epochs_of_bytes(offsets, size, self.epochs.take(words))
                 if b"\1" in ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).tobytes():
-                    self._report_race(ins, warp, lanes, offsets, size, "writes", epochs)
+                    self._report_write_race(ins, warp, lanes, offsets, size, epochs, values)
             else:
                 epochs = self.epoch_views[size].take(words, axis=0)
                 if b"\1" in ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).tobytes():
-                    self._report_race(ins, warp, lanes, offsets, size, "writes", epochs)
+                    self._report_write_race(ins, warp, lanes, offsets, size, epochs, values)
                 grouped = self.read_clocks.reshape(len(self.read_clocks), -1, max(1, size // 4)) if size > 4 else self.read_clocks
                 readers = grouped.take(words, axis=1)
                 limit = clocks[: len(readers)].reshape((-1,) + (1,) * (readers.ndim - 1))
@@ -518,6 +518,23 @@ class SharedMemory:
             kind = "race"
             words = f"it {verb} shared offset {offset:#x}, which {self.machine.name_of_warp(self.cta, writer)} wrote, and nothing orders the two"
         doubts.report(ins, warp, doubtful, "warning", kind, words, offset, other=self._written_by(offset))
+
+    def _report_write_race(self, ins, warp, lanes, offsets, size, epochs, values):
+        """Of two warps that write the same value the order does not matter: compilers let all warps of a CTA set the same words."""
+        late = (epochs >> _WARP_SHIFT) > warp.clocks[0].take(epochs & WARP_MASK)
+        settled = (epochs & WARP_MASK) != warp.number
+        rows = late.reshape(len(late), -1).any(axis=1)
+        if values is not None and settled[late].all():
+            before = np.ascontiguousarray(self.views[size].take(offsets // size, axis=0)).view(np.uint8).reshape(len(rows), -1)
+            differing = rows & (before != np.ascontiguousarray(values).view(np.uint8).reshape(len(rows), -1)).any(axis=1)
+            if not differing.any():
+                offset = int(offsets[rows][0])
+                writer = self.machine.name_of_warp(self.cta, int(epochs[late][0] & WARP_MASK))
+                words = f"it writes shared offset {offset:#x}, into which {writer} wrote the same value, and nothing orders the two"
+                ins.report(warp, _lane_bits(lanes, rows), "race", words, offset, severity="warning", other=self._written_by(offset))
+                return
+            lanes, offsets, epochs = _lane_bits(lanes, differing), offsets[differing], epochs[differing]
+        self._report_race(ins, warp, lanes, offsets, size, "writes", epochs)
 
     def _report_race_at(self, ins, warp, lanes, words, racing, epochs, verb):
         offset = int(self._word_numbers(words)[racing][0]) * 4
@@ -806,8 +823,9 @@ def write_shared(ins, warp, lanes, addresses, size, values, ordered=True):
     warp.machine.traffic["shared written"] += size * len(addresses)
     for cta, chosen, offsets in _shared_parts(ins, warp, lanes, addresses, size, "writes"):
         part = lanes if chosen is None else _lane_bits(lanes, chosen)
-        cta.shared.before_write(ins, warp, part, offsets, size, ordered)
-        cta.shared.views[size][offsets // size if size > 1 else offsets] = values if chosen is None else values[chosen]
+        written = values if chosen is None else values[chosen]
+        cta.shared.before_write(ins, warp, part, offsets, size, ordered, written)
+        cta.shared.views[size][offsets // size if size > 1 else offsets] = written
     return None
 
 
