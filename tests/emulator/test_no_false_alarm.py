@@ -275,6 +275,43 @@ def test_stores_that_were_waited_for_need_a_barrier_and_no_tcgen05_fences(wait, 
     assert found <= kinds_of_errors and (found or not kinds_of_errors), reported
 
 
+BESIDE_D = """
+    add.u32 t, column, {at};
+    mov.u32 %r0, tid;
+    tcgen05.st.sync.aligned.{shape} [t], {vector};
+    tcgen05.wait::st.sync.aligned;
+"""
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+@pytest.mark.parametrize(("at", "shape", "found"), [
+    (16 << 16, "16x64b.x16.b32", set()), (0, "16x64b.x16.b32", {"missing-wait"}), (16 << 16, "16x32bx2.x16.b32", set()),
+    (0, "16x32bx2.x16.b32", {"missing-wait"}), (8 << 16, "16x64b.x16.b32", {"missing-wait"}),
+])  # fmt: skip
+def test_the_lanes_between_those_of_64_rows_hold_another_matrix(at, shape, found, scheduling):
+    """A product of 64 rows occupies 16 lanes of every quarter. Triton keeps two matrices in the same columns."""
+    vector = f"{'16, ' if 'bx2' in shape else ''}{{{', '.join(['%r0'] * 16)}}}"
+    body = BESIDE_D.format(at=at, shape=shape, vector=vector)
+    case = {**matrix.dense_case(), "idesc": matrix.dense_idesc(64, 32, 0, 0)}
+    reported = matrix.findings(matrix.edited(matrix.FRESH, (matrix.WAIT_LOOP, body + matrix.WAIT_LOOP)), **case, scheduling=scheduling)
+    assert found <= {finding.kind for finding in reported} and (found or not reported), reported
+
+
+@pytest.mark.parametrize(("second", "found"), [(16, set()), (64, set()), (8, {"missing-wait"})])
+def test_a_load_of_two_spans_leaves_the_columns_between_them(second, found):
+    """16x32bx2 takes 16 columns, and 16 from an offset on: a store to columns 32 to 63 is in nobody's way."""
+    spans = f"tcgen05.ld.sync.aligned.16x32bx2.x16.b32 {{{', '.join(f'%r{i}' for i in range(16))}}}, [column], {second};"
+    between = (
+        f"add.u32 t, column, 16; tcgen05.st.sync.aligned.16x64b.x8.b32 [t], {{{', '.join(['%r20'] * 8)}}}; tcgen05.wait::st.sync.aligned;"
+    )
+    if second == 16:
+        between = between.replace("column, 16", "column, 32")
+    body = f"mov.u32 %r20, tid;\n{spans}\n{between}\ntcgen05.wait::ld.sync.aligned;\n"
+    start = matrix.preload(512).replace("{sync}", "bar.sync 0;")
+    reported = matrix.findings(matrix.edited(start + body))
+    assert {finding.kind for finding in reported} == found
+
+
 ALLOCATE_AND_ARRIVE = """
     mov.u32 %r1, room;
     setp.eq.u32 %p1, %r0, 0;

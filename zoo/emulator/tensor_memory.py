@@ -1,6 +1,7 @@
 """Tensor memory of one CTA: 128 lanes x 512 columns of 32 bits, its allocation, and who may touch a cell when.
 
-Besides the values every cell has a valid bit, and every (quarter of lanes, column) remembers its last writer and reader as an `Access`.
+Besides the values every cell has a valid bit, and every (16 lanes, column) remembers its last writer and reader as an `Access`: a product of
+64 rows occupies 16 lanes of every quarter, and the other 16 may hold another matrix.
 The order of two accesses is judged by what barriers carry from warp to warp (rows 3 and 4 of clocks.py):
 
 * work done by the tensor core (mma, cp) is complete for a warp that knows of a tcgen05.commit that follows it, from its mbarrier or from
@@ -17,7 +18,9 @@ import numpy as np
 
 from .lanes import first_lane
 
-LANES, COLUMNS, QUARTERS = 128, 512, 4
+LANES, COLUMNS, LANES_OF_A_PART = 128, 512, 16
+PARTS = LANES // LANES_OF_A_PART
+ALL_LANES = slice(0, PARTS)
 ADDRESS_MASK = 0x007F_01FF  # 7 lane bits, 9 column bits; the others are ignored
 NOT_YET = 1 << 62
 
@@ -72,8 +75,8 @@ class TensorMemory:
         self.allocations = {}  # first column -> number of columns
         self.last_size = None
         self.relinquished = False
-        self.writers = np.full((QUARTERS, COLUMNS), None, object)
-        self.readers = np.full((QUARTERS, COLUMNS), None, object)
+        self.writers = np.full((PARTS, COLUMNS), None, object)
+        self.readers = np.full((PARTS, COLUMNS), None, object)
         self.requests = {}  # warp -> request of a pending collective allocation
 
     # ---- allocation
@@ -129,9 +132,9 @@ class TensorMemory:
             return False
         return True
 
-    def check_use(self, ins, warp, lanes, access, quarters, first, count, *, reads, writes):
-        """Order of this access after the ones before it; then it takes their place. quarters: a slice of 0..3."""
-        part = (quarters, slice(first, first + count))
+    def check_use(self, ins, warp, lanes, access, parts, first, count, *, reads, writes):
+        """Order of this access after the ones before it; then it takes their place. parts: a slice of 0..7, 16 lanes each."""
+        part = (parts, slice(first, first + count))
         for old in dict.fromkeys(self.writers[part].reshape(-1).tolist()):
             if old is not None and old is not access:
                 self._check_order(ins, warp, lanes, access, old, "writes" if not reads else "uses", "wrote")
@@ -190,7 +193,7 @@ class TensorMemory:
 
     def check_free(self, ins, warp, lanes, first, count):
         """Everything that used the columns must be known to be complete."""
-        part = (slice(0, QUARTERS), slice(first, first + count))
+        part = (ALL_LANES, slice(first, first + count))
         for old in dict.fromkeys(self.writers[part].reshape(-1).tolist() + self.readers[part].reshape(-1).tolist()):
             if old is None:
                 continue

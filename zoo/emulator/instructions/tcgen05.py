@@ -13,7 +13,7 @@ from ..asynchronous import Operation
 from ..errors import EmulatorError
 from ..lanes import first_lane
 from ..memory import SHARED_BASE, check_own_cta, check_started
-from ..tensor_memory import ADDRESS_MASK, COLUMNS, Access
+from ..tensor_memory import ADDRESS_MASK, ALL_LANES, COLUMNS, LANES_OF_A_PART, Access
 from . import Blocked, instruction, put_rows, uniform
 from .arithmetic import maximum_f32
 from .ldmatrix import decompress_4, decompress_6
@@ -310,7 +310,8 @@ def commit(ins):
 
 @functools.cache
 def _cells(shape, count, split, packed):
-    """(lane offsets, column offsets), each (registers, 32) - or (registers, 2, 32) when two 16-bit columns make a register."""
+    """(lane offsets, column offsets), each (registers, 32) - or (registers, 2, 32) when two 16-bit columns make a register - and the
+    spans of columns (first, count)."""
     lane = np.arange(32)[None, :]
     per = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}[shape]
     j = np.arange(count * per)[:, None]
@@ -326,7 +327,10 @@ def _cells(shape, count, split, packed):
         rows, columns = lane % 16 + 0 * j, j + 0 * lane
     if packed:  # every 32-bit column of the shape is the low halves of two
         rows, columns = np.stack([rows, rows], axis=1), np.stack([2 * columns, 2 * columns + 1], axis=1)
-    return rows, columns + split * (lane // 16) if split else columns
+    spans = [(0, int(columns.max()) + 1)]
+    if split:
+        columns, spans = columns + split * (lane // 16), [*spans, (split, spans[0][1])]
+    return rows, columns, spans
 
 
 def _reduction(ins):
@@ -381,7 +385,7 @@ def _move(ins, loading, reduced=False):
 
 
 def _place(ins, warp, lanes, address, cells):
-    """Absolute (rows, columns) of the cells, first column and column count; None after a report."""
+    """Absolute (rows, columns) of the cells, and their spans of columns (first, count); None after a report."""
     if lanes != 0xFFFFFFFF:
         ins.report(warp, lanes, "divergent-aligned", "all 32 lanes must take part: the result is undefined")
     addresses = address(warp)
@@ -401,20 +405,21 @@ def _place(ins, warp, lanes, address, cells):
     if int(rows.max()) >= 32 * quarter + 32:
         ins.report(warp, lanes, "tensor-memory-misuse", f"the lanes from {lane % 32} do not fit into the warp's quarter", column)
         return None
-    first = int(columns.min())
-    return rows, columns, first, int(columns.max()) + 1 - first
+    return rows, columns, [(column + first, count) for first, count in cells[2]]
 
 
 def _used_cells(ins, warp, lanes, place, reads):
     """The rows and columns of a load or a store, and the access that is recorded; None where a finding says why there is none."""
     if place is None:
         return None
-    rows, columns, first, count = place
-    memory, quarter = warp.cta.tensor_memory, warp.index % 4
-    if not memory.in_bounds(ins, warp, lanes, first, count, "it reads" if reads else "it writes"):
+    rows, columns, spans = place
+    memory = warp.cta.tensor_memory
+    if not all(memory.in_bounds(ins, warp, lanes, first, count, "it reads" if reads else "it writes") for first, count in spans):
         return None
     access = Access(ins, warp, lanes, "ld" if reads else "st")
-    memory.check_use(ins, warp, lanes, access, slice(quarter, quarter + 1), first, count, reads=reads, writes=not reads)
+    parts = slice(int(rows.min()) // LANES_OF_A_PART, int(rows.max()) // LANES_OF_A_PART + 1)
+    for first, count in spans:
+        memory.check_use(ins, warp, lanes, access, parts, first, count, reads=reads, writes=not reads)
     return rows, columns, access
 
 
@@ -548,7 +553,7 @@ def copy(ins):
                 return
             if not cta.tensor_memory.in_bounds(ins, warp, lanes, column, count, "it writes"):
                 return
-            cta.tensor_memory.check_use(ins, warp, lanes, access, slice(0, 4), column, count, reads=False, writes=True)
+            cta.tensor_memory.check_use(ins, warp, lanes, access, ALL_LANES, column, count, reads=False, writes=True)
 
         def execute():
             for cta in ctas:
@@ -600,7 +605,7 @@ def shift(ins):
         for cta in ctas:
             if not cta.tensor_memory.in_bounds(ins, warp, lanes, column, _SHIFTED, "it shifts"):
                 return
-            cta.tensor_memory.check_use(ins, warp, lanes, access, slice(0, 4), column, _SHIFTED, reads=True, writes=True)
+            cta.tensor_memory.check_use(ins, warp, lanes, access, ALL_LANES, column, _SHIFTED, reads=True, writes=True)
 
         def execute():
             for cta in ctas:

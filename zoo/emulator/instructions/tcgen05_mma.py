@@ -14,7 +14,7 @@ from ..asynchronous import Operation
 from ..errors import EmulatorError
 from ..lanes import first_lane
 from ..parser import Address, Vector
-from ..tensor_memory import Access
+from ..tensor_memory import ALL_LANES, LANES_OF_A_PART, PARTS, Access
 from . import instruction
 from .ldmatrix import decompress_4, decompress_6
 from .mma_sync import codes_of, integers_of, nibbles
@@ -97,8 +97,9 @@ def mma(ins):
         access = Access(ins, warp, lanes, "mma")
         order = _UseList(ins, warp, lanes, access)
         rows, columns, width = layout
+        parts_of_d = slice(d_lane // LANES_OF_A_PART, PARTS, 2) if half_of_lanes else ALL_LANES
         for cta in ctas:
-            if not order.add(cta.tensor_memory, d_column, width, reads=accumulate, writes=True, what="D occupies"):
+            if not order.add(cta.tensor_memory, d_column, width, reads=accumulate, writes=True, what="D occupies", parts=parts_of_d):
                 return
         reads, garbage_a, garbage_b = [], [], []  # which rows hold bytes that nobody wrote, of each CTA
         half = 1 if group == 1 else 2
@@ -116,7 +117,7 @@ def mma(ins):
                 ins.report(warp, lanes, "invalid-descriptor", "A in tensor memory cannot be transposed")
                 return
             for cta in ctas:
-                if not order.add(cta.tensor_memory, a_column, a_width, reads=True, writes=False, what="A occupies"):
+                if not order.add(cta.tensor_memory, a_column, a_width, reads=True, writes=False, what="A occupies", parts=parts_of_d):
                     return
         else:
             depth = what.k // (2 if sparse else 1)
@@ -246,15 +247,15 @@ class _UseList:
         self.ins, self.warp, self.lanes, self.access = ins, warp, lanes, access
         self.uses = []
 
-    def add(self, memory, first, count, *, reads, writes, what):
+    def add(self, memory, first, count, *, reads, writes, what, parts=ALL_LANES):
         if not memory.in_bounds(self.ins, self.warp, self.lanes, first, count, what):
             return False
-        self.uses.append((memory, first, count, reads, writes))
+        self.uses.append((memory, parts, first, count, reads, writes))
         return True
 
     def check(self):
-        for memory, first, count, reads, writes in sorted(self.uses, key=lambda use: use[4]):
-            memory.check_use(self.ins, self.warp, self.lanes, self.access, slice(0, 4), first, count, reads=reads, writes=writes)
+        for memory, parts, first, count, reads, writes in sorted(self.uses, key=lambda use: use[-1]):
+            memory.check_use(self.ins, self.warp, self.lanes, self.access, parts, first, count, reads=reads, writes=writes)
 
 
 def _scale_vector(ins, kind):
