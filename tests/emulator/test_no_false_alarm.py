@@ -236,6 +236,22 @@ def test_warps_that_write_the_same_value_are_a_warning(type, value, severity, sc
     assert only(report, "race").severity == severity and report.ok == (severity == "warning")
 
 
+# ---- one number of two ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("pack", "unpack"), [
+    ("cvt.rn.satfinite.e4m3x2.f32 %h1, {};", "cvt.rn.f16x2.e4m3x2 %r5, %h1;"), ("cvt.rn.satfinite.e5m2x2.f32 %h1, {};", "cvt.rn.f16x2.e5m2x2 %r5, %h1;"),
+    ("cvt.rn.f16x2.f32 %r4, {};", "cvt.rn.satfinite.e4m3x2.f16x2 %h1, %r4; cvt.rn.f16x2.e4m3x2 %r5, %h1;"), ("cvt.rn.bf16x2.f32 %r5, {};", ""),
+])  # fmt: skip
+@pytest.mark.parametrize(("first", "used", "found"), [
+    ("%f20, %f1", "{%h2, _}", set()), ("%f1, %f20", "{_, %h2}", set()), ("%f20, %f1", "{_, %h2}", {"uninitialised-register"}),
+    ("%f1, %f20", "{%h2, _}", {"uninitialised-register"}),
+])  # fmt: skip
+def test_a_conversion_of_two_numbers_of_which_one_is_used(pack, unpack, first, used, found):
+    """Triton packs one number and whatever a register holds, and unpacks the one."""
+    body = f"cvt.rn.f32.u32 %f1, %r0; {pack.format(first)} {unpack} mov.b32 {used}, %r5; st.global.b16 [%rd0], %h2;"
+    report, _, _ = run(body)
+    assert kinds(report) == found
+
+
 # ---- severities ------------------------------------------------------------------------------------------------------------
 def test_a_bulk_store_that_outlives_its_cta_is_a_warning():
     body = core.STORE.format(fence=core.FENCE, late="", wait="bra END;", final="")

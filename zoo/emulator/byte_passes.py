@@ -61,6 +61,35 @@ def of_integer_conversion(ins, source_bytes, source_signed, target_bytes, target
     _set(ins, found)
 
 
+_BITS_OF_A_PAIR = {
+    "f16x2": 16, "bf16x2": 16, "e4m3x2": 8, "e5m2x2": 8, "e2m3x2": 8, "e3m2x2": 8, "ue8m0x2": 8, "e2m1x2": 4, "f32": 32,
+}  # fmt: skip
+
+
+def of_pairs(ins, target, source):
+    """A conversion to or from two numbers in one register: the first f32 becomes the upper one."""
+    bits = _BITS_OF_A_PAIR.get(target), _BITS_OF_A_PAIR.get(source)
+    operands = ins.statement.operands[1:]
+    numbers = 2 if source == "f32" else 1
+    if None in bits or target == "f32" or len(operands) < numbers:
+        return
+
+    def bytes_of(operand):
+        return range((ins.register_bits(operand) or 0) // 8)
+
+    def places(operand, width, upper):
+        part = range(1) if width == 4 else range(width // 8 * upper, width // 8 * (1 + upper))
+        return [k for k in bytes_of(operand) if k in part]
+
+    found = [[(operand, k) for operand in operands[numbers:] for k in bytes_of(operand)] for _ in bytes_of(0)]
+    for upper in (0, 1):
+        operand = operands[1 - upper] if numbers == 2 else operands[0]
+        chosen = bytes_of(operand) if numbers == 2 else places(operand, bits[1], upper)
+        for k in places(0, bits[0], upper):
+            found[k] += [(operand, byte) for byte in chosen]
+    _set(ins, found)
+
+
 def read_low_bytes(ins, operands, count):
     """Of these operands the instruction reads `count` low bytes."""
     bases = [operand.base for operand in ins.statement.operands if isinstance(operand, Address)]

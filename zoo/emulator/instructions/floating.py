@@ -219,6 +219,7 @@ def convert(ins):
         return _integer_to_integer(ins, target, source)
     if "pack" in modifiers:
         return _pack(ins, modifiers)
+    byte_passes.of_pairs(ins, target, source)
     mnemonic = ".".join(["cvt", *modifiers])
     if (
         mnemonic in FAST
