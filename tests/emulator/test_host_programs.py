@@ -91,6 +91,15 @@ def test_what_is_not_covered_ends_the_program_by_its_name(program, capfd):
     assert capfd.readouterr().out == "before\n"
 
 
+def test_a_managed_variable_is_refused_by_its_name(tmp_path):
+    (tmp_path / "a.c").write_text(
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\nint main() {\n"
+        'void (*registers)(int, int, int, const char *) = dlsym(RTLD_DEFAULT, "__cudaRegisterManagedVar");\nregisters(0, 0, 0, "total");\n}\n'
+    )
+    subprocess.run(["cc", "-o", tmp_path / "a", tmp_path / "a.c", "-ldl"], check=True)
+    assert start(tmp_path / "a", []).seen.refusals == ["the variable total is __managed__, which is not covered: use cudaMallocManaged"]
+
+
 def test_words_behind_a_program_are_the_programs_own():
     def emulate(*words):
         ran = CliRunner().invoke(main, ["emulate", *words])

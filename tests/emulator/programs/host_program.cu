@@ -280,6 +280,27 @@ static void asks_for_limits() {
     cudaFuncAttributes attributes;
     CALL(cudaFuncGetAttributes(&attributes, load_box));
     CHECK(attributes.sharedSizeBytes >= 264 && attributes.maxThreadsPerBlock == 1024 && attributes.ptxVersion == 90);
+    void *pinned, *managed, *of_the_device;
+    CALL(cudaMallocHost(&pinned, 8));
+    CALL(cudaMallocManaged(&managed, 8));
+    CALL(cudaMalloc(&of_the_device, 8));
+    auto kind = [](const void* pointer) {
+        cudaPointerAttributes of;
+        CALL(cudaPointerGetAttributes(&of, pointer));
+        return of.type;
+    };
+    CHECK(kind(pinned) == cudaMemoryTypeHost && kind(managed) == cudaMemoryTypeManaged &&
+          kind(of_the_device) == cudaMemoryTypeDevice);
+    CHECK(kind(&properties) == cudaMemoryTypeUnregistered);
+    CALL(cudaHostRegister(&properties, sizeof properties, cudaHostRegisterDefault));
+    CALL(cudaHostUnregister(&properties));
+    int peer = 1;
+    CALL(cudaDeviceCanAccessPeer(&peer, 0, 0));
+    CHECK(peer == 0);
+    cudaMemPool_t pool;
+    uint64_t kept = 1 << 20;
+    CALL(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CALL(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept));
     CHECK(cudaFree(&properties) == cudaErrorInvalidValue);
     CHECK(cudaSetDevice(1) == cudaErrorInvalidDevice);
     cudaGetLastError();

@@ -86,6 +86,11 @@ EXPORT int cudaInitDevice(int number, unsigned device_flags, unsigned flags)
     (void)device_flags, (void)flags;
     return cudaSetDevice(number);
 }
+EXPORT int cudaDeviceCanAccessPeer(int *can, int number, int peer)
+{
+    *can = 0;
+    return done(number || peer ? INVALID_DEVICE : SUCCESS);
+}
 EXPORT int cudaDriverGetVersion(int *version) { return *version = VERSION, done(SUCCESS); }
 SAME(cudaRuntimeGetVersion, cudaDriverGetVersion);
 SAME(cuDriverGetVersion, cudaDriverGetVersion);

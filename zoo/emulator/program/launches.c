@@ -60,6 +60,12 @@ EXPORT void __cudaRegisterVar(void **binary, char *host, char *address, const ch
     all_variables = variable;
 }
 
+EXPORT void __cudaRegisterManagedVar(void **binary, void **host, char *address, const char *name)
+{
+    (void)binary, (void)host, (void)address;
+    refuse("the variable %s is __managed__, which is not covered: use cudaMallocManaged", name);
+}
+
 // ---- variables
 static int address_of(const void *host, size_t offset, size_t size, const void **address)
 {

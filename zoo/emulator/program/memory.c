@@ -14,6 +14,7 @@ static const size_t PAGE = 4096;
 static struct shared {
     char *start;
     size_t size;
+    int pinned;
     struct shared *next;
 } *all_shared;
 
@@ -24,19 +25,24 @@ static struct shared **shared_at(const void *pointer)
     return link;
 }
 
-static int is_shared(const void *pointer)
+enum { ORDINARY, PINNED, OF_THE_DEVICE, MANAGED };  // as the runtime numbers kinds of memory
+
+static int kind_of(const void *pointer)
 {
     hold();
-    int found = *shared_at(pointer) != NULL;
+    const struct shared *one = *shared_at(pointer);
     let_go();
-    return found;
+    if (one != NULL) return one->pinned ? PINNED : MANAGED;
+    return (uintptr_t)pointer >= FIRST && (uintptr_t)pointer < LAST ? OF_THE_DEVICE : ORDINARY;
 }
 
-static int on_device(const void *pointer)
+static int is_shared(const void *pointer)
 {
-    uintptr_t address = (uintptr_t)pointer;
-    return address >= FIRST && address < LAST && !is_shared(pointer);
+    int kind = kind_of(pointer);
+    return kind == PINNED || kind == MANAGED;
 }
+
+static int on_device(const void *pointer) { return kind_of(pointer) == OF_THE_DEVICE; }
 
 static int allocate(void **pointer, size_t size, size_t alignment)
 {
@@ -57,25 +63,27 @@ EXPORT int cudaMallocAsync(void **pointer, size_t size, struct stream *stream)
 }
 SAME(cuMemAllocAsync, cudaMallocAsync);
 
-EXPORT int cudaMallocManaged(void **pointer, size_t size, unsigned flags)
+static int allocate_shared(void **pointer, size_t size, int pinned)
 {
-    (void)flags;
     int error = pointer == NULL || size == 0 ? INVALID_VALUE : allocate(pointer, size, PAGE);
     if (error) return done(error);
     struct shared *one = malloc(sizeof *one);
     if (mmap(*pointer, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != *pointer)
         refuse("the host has other memory at %p, where the device has managed memory", *pointer);
     hold();
-    *one = (struct shared){*pointer, size, all_shared};
+    *one = (struct shared){*pointer, size, pinned, all_shared};
     all_shared = one;
     let_go();
     return done(SUCCESS);
 }
-SAME(cuMemAllocManaged, cudaMallocManaged);
-SAME(cudaHostAlloc, cudaMallocManaged);
-SAME(cuMemHostAlloc, cudaMallocManaged);
 
-EXPORT int cudaMallocHost(void **pointer, size_t size) { return cudaMallocManaged(pointer, size, 0); }
+EXPORT int cudaMallocManaged(void **pointer, size_t size, unsigned flags) { return (void)flags, allocate_shared(pointer, size, 0); }
+SAME(cuMemAllocManaged, cudaMallocManaged);
+
+EXPORT int cudaHostAlloc(void **pointer, size_t size, unsigned flags) { return (void)flags, allocate_shared(pointer, size, 1); }
+SAME(cuMemHostAlloc, cudaHostAlloc);
+
+EXPORT int cudaMallocHost(void **pointer, size_t size) { return allocate_shared(pointer, size, 1); }
 SAME(cuMemAllocHost_v2, cudaMallocHost);
 
 EXPORT int cudaHostGetDevicePointer(void **on_the_device, void *host, unsigned flags)
@@ -111,6 +119,14 @@ EXPORT int cudaFreeAsync(void *pointer, struct stream *stream)
 }
 SAME(cuMemFreeAsync, cudaFreeAsync);
 
+EXPORT int cudaDeviceGetDefaultMemPool(void **pool, int number)
+{
+    static char only;
+    *pool = &only;
+    return done(number ? INVALID_DEVICE : SUCCESS);
+}
+SAME(cudaDeviceGetMemPool, cudaDeviceGetDefaultMemPool);
+
 EXPORT int cudaMallocPitch(void **pointer, size_t *pitch, size_t width, size_t height)
 {
     *pitch = (width + 511) / 512 * 512;
@@ -125,18 +141,15 @@ EXPORT int cudaMemGetInfo(size_t *unused, size_t *all)
 SAME(cuMemGetInfo_v2, cudaMemGetInfo);
 
 struct pointer_attributes {
-    int type, device;  // 0: ordinary memory, 1: pinned, 2: of the device, 3: managed
+    int type, device;
     void *on_device, *on_host;
 };
 
 EXPORT int cudaPointerGetAttributes(struct pointer_attributes *attributes, const void *pointer)
 {
-    int shared = is_shared(pointer), here = on_device(pointer);
+    int kind = kind_of(pointer);
     *attributes = (struct pointer_attributes){
-        shared ? 3
-        : here ? 2
-               : 0,
-        shared || here ? 0 : -2, shared || here ? (void *)pointer : NULL, shared || !here ? (void *)pointer : NULL};
+        kind, kind == ORDINARY ? -2 : 0, kind == ORDINARY ? NULL : (void *)pointer, kind == OF_THE_DEVICE ? NULL : (void *)pointer};
     return done(SUCCESS);
 }
 
@@ -235,6 +248,9 @@ EXPORT int cudaMemset2DAsync(void *to, size_t pitch, int value, size_t width, si
 EXPORT int cudaMemset2D(void *to, size_t pitch, int value, size_t width, size_t height)
 { return cudaMemset2DAsync(to, pitch, value, width, height, NULL); }
 
-// Hints about managed memory.
+// Hints about managed memory, and about ordinary memory that copies use. A kernel does not reach the latter.
 EXPORT int cudaMemPrefetchAsync(void) { return done(SUCCESS); }
+SAME(cudaHostRegister, cudaMemPrefetchAsync);
+SAME(cudaHostUnregister, cudaMemPrefetchAsync);
+SAME(cudaMemPoolSetAttribute, cudaMemPrefetchAsync);
 SAME(cudaMemAdvise, cudaMemPrefetchAsync);
