@@ -45,8 +45,8 @@ LINES = {
 }
 
 
-def run(text, block=1, values=64):
-    device = Device("sm_90a", "last")
+def run(text, block=1, values=64, scheduling="last", seed=0):
+    device = Device("sm_90a", scheduling, seed)
     x = device.alloc(np.zeros(values, np.int32))
     module = Module(HEAD + text)
     return device.launch(module, module.entries[0], 1, block, params=[x])
@@ -76,9 +76,36 @@ def test_each_line_of_the_source_is_shown_once_and_a_few_of_many():
     assert [label for label, _ in cause.facts] == ["here"] * 4 + ["", "written", "manual", "add"] and "and 3 more places" in str(cause)
 
 
-def test_without_source_lines_a_basic_block_is_one_cause():
-    lines = dict.fromkeys(LINES, "")
-    assert [cause.lines for cause in found(FENCE.format(fence="", **lines))] == [[20, 21], [25]]
+def test_without_source_lines_what_meets_one_write_is_one_cause():
+    """Two reads are in one basic block, and the third in another."""
+    text = FENCE.format(fence="", **dict.fromkeys(LINES, ""))
+    assert [cause.lines for cause in found(text)] == [[20, 21, 25]]
+
+
+def test_without_source_lines_one_missing_barrier_is_one_race():
+    """The write races with reads in two blocks, and is found at each of the three."""
+    text = """
+.visible .entry k(.param .u64 x) {
+    .reg .b32 %r<6>; .reg .pred %p;
+    .shared .align 4 .b8 word[4];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r2, word;
+    setp.ge.u32 %p, %r0, 32;
+    @!%p st.shared.u32 [%r2], %r0;
+    bar.sync 0;
+    ld.shared.u32 %r1, [%r2];
+    setp.ne.u32 %p, %r1, 77;
+    @%p bra MORE;
+MORE:
+    ld.shared.u32 %r3, [%r2];
+    setp.ge.u32 %p, %r0, 32;
+    @%p st.shared.u32 [%r2], %r0;
+    ret;
+}
+"""
+    reports = [(str(seed), run(text, block=64, scheduling="random", seed=seed)) for seed in range(8)]
+    assert len({finding.line for _, report in reports for finding in report.findings}) == 3
+    assert [(cause.kind, len(cause.lines)) for cause in causes(reports)] == [("race", 3)]
 
 
 UNDEFINED = """

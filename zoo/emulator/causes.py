@@ -171,7 +171,7 @@ def _keys(finding):
         return [(finding.kind, severity, places[0], _VARYING.sub("#", words))]
     if finding.kind in _FENCES:
         places.append(block)
-    places += [(one.source, one.callers) for one in finding.others if one.source]
+    places += [(one.source, one.callers) if one.source else (finding.kernel, one.line) for one in (finding, *finding.others)]
     return [(finding.kind, severity, place) for place in places]
 
 
