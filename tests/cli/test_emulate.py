@@ -69,7 +69,8 @@ def emulate(zoo_command, tmp_path, monkeypatch):
         if spec is not None:
             (tmp_path / "spec.toml").write_text(spec)
             arguments += ("--args", "spec.toml")
-        return zoo_command("emulate", "k.ptx", "--grid", "1", *arguments)
+        file = () if "--triton" in arguments else ("k.ptx",)
+        return zoo_command("emulate", *file, "--grid", "1", *arguments)
 
     return run
 
@@ -165,6 +166,10 @@ MISUSED = {
     "an unknown arch": (HEAD + DOUBLE, ["--block", "32", "--arch", "sm_1\x1b"], TABLES, "is not covered"),
     "no TOML": (HEAD + DOUBLE, ["--block", "32"], "args = [", "spec.toml: "),
     "a table of another name": (HEAD + DOUBLE, ["--block", "32"], TABLES + "[other]\n", "the table [other] of the arguments is unknown"),
+    "an array for a number": (
+        HEAD + DOUBLE, ["--block", "32"], TABLES.replace("value = 8", 'name = "n"\ndtype = "u32"\nshape = [1]'), "n is an array, and the parameter n has 4 bytes",
+    ),
+    "a block for Triton": (None, ["--triton", "dot.py:dot", "--block", "32"], None, "--block is not for --triton"),
     "an ESC in a name": (HEAD + DOUBLE, ["--block", "32"], TABLES.replace('"x"', '"\\u001b[2J"'), "the name '\\x1b[2J' is not of letters"),
     "an ESC in an entry": (HEAD + DOUBLE, ["--block", "32", "--entry", "\x1b[2J"], TABLES, "no entry is named '\\x1b[2J'"),
 }  # fmt: skip
@@ -181,7 +186,8 @@ def test_misuse_is_status_2_and_says_what_to_do(emulate, what):
 BROKEN = {
     "no .version": (DOUBLE.join(["\n".join(HEAD.splitlines()[1:]), ""]), "a .version is missing"),
     "no .target": (".version 8.5" + DOUBLE, "its .version and .target"),
-    "an empty file": ("", "its .version and .target"),
+    "an empty file": ("", "k.ptx is no PTX"),
+    "CUDA source": ("__global__ void double(float* x) { x[0] *= 2; }\n", "nvcc -ptx writes the PTX of CUDA source"),
     "half a file": (HEAD + DOUBLE[: len(DOUBLE) // 2], "the text ends in the middle of a function"),
     "an unknown instruction": (HEAD + DOUBLE.replace("fma.rn.f32", "frobnicate"), "frobnicate"),
     "an ESC in the text": (HEAD + '.file 1 "\x1b[2J"\n' + DOUBLE, "a text with characters that no terminal prints"),
@@ -245,6 +251,26 @@ def test_a_warning_fails_only_with_strict(emulate):
 def test_without_triton_its_option_says_what_to_install(zoo_command):
     result = zoo_command("emulate", "--triton", "dot.py:dot", "--grid", "1")
     assert result.exit_code == 2 and "--triton needs Triton: pip install triton" in result.output
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_a_triton_kernel_has_its_defaults_and_no_option_that_triton_does_not_know(zoo_command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    source = "import triton\nimport triton.language as tl\n@triton.jit\ndef twice(x, add=1.5, BIAS=None, N: tl.constexpr = 32):\n"
+    Path("k.py").write_text(f"{source}    i = tl.arange(0, N)\n    tl.store(x + i, tl.load(x + i) * 2 + add)\n")
+    np.save("right.npy", np.arange(32, dtype=np.float32) * 2 + 1.5)
+    spec = 'args = [{ name = "x", dtype = "f32", shape = [32], fill = "arange", expected = "right.npy" }]\n'
+
+    def emulate(more=""):
+        Path("spec.toml").write_text(spec + more)
+        return zoo_command("emulate", "--triton", "k.py:twice", "--grid", "1", "--args", "spec.toml")
+
+    result = emulate()
+    assert result.exit_code == 0, result.output
+    assert "block 64" in emulate("[triton]\nnum_warps = 2\n").output
+    result = emulate("[triton]\nnum_warp = 2\n")
+    assert result.exit_code == 2 and "'num_warp' is unknown; did you mean num_warps" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize("option", ["--json", "--sarif", "--save"])

@@ -38,6 +38,8 @@ REFUSED = {
     'dtype = "f32", shape = [4], expected = 1': "1 is no file .npy",
     'dtype = "f32", shape = [4], rtol = -1': "rtol = -1 is no tolerance",
     'dtype = "f32", shape = [4], rtol = nan': "rtol = nan is no tolerance",
+    'dtype = "f32", shape = [4], rtol = true': "rtol = True is no tolerance",
+    'dtype = "f32", shape = [4], show = "no"': "show = 'no' is neither true nor false",
     'dtype = "f32", shape = [4], tensor_map = {box = [4, 4]}': "box = [4, 4] is no list of 1 sizes",
     'dtype = "f32", shape = [4], tensor_map = {boxes = [4]}': "has a box, and optionally a swizzle",
     'name = "../x", value = 1': "the name '../x' is not of letters",

@@ -162,6 +162,9 @@ def _ran(
         raise LaunchError("--grid is missing")
     scratch: Sequence[int] = ()
     if triton is not None:
+        for option, value in (("block", block), ("cluster", cluster), ("shared", shared)):
+            if value:
+                raise LaunchError(f"--{option} is not for --triton: Triton decides, by num_warps and num_ctas of the table [triton]")
         text, arguments, launch = _triton(triton, arguments, tables.get("triton", {}), arch or "sm_90a", grid)
         block, cluster, shared, grid, scratch = launch
     else:
@@ -243,9 +246,12 @@ def _text(file: Path) -> str:
     if file.stat().st_size > _LARGEST_FILE:
         raise EmulatorError(f"{file} has more than {_LARGEST_FILE:,} bytes")
     try:
-        return file.read_text()
+        text = file.read_text()
     except UnicodeDecodeError:
         raise EmulatorError(f"{file} is no text; cuobjdump -ptx writes the PTX of a binary") from None
+    if ".version" not in text and ".target" not in text:
+        raise EmulatorError(f"{file} is no PTX, which begins with .version; nvcc -ptx writes the PTX of CUDA source")
+    return text
 
 
 def _chosen(entries: list[str], entry: str | None) -> str:

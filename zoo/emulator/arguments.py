@@ -161,9 +161,11 @@ def _argument(table, default, seed, folder, room, of_struct=()):
             array, written = _filled(table.get("fill", "zeros"), table.get("seed", seed), tuple(shape), dtype, folder)
     except (OverflowError, TypeError, ValueError) as error:
         raise SpecError(f"fill = {_quoted(table.get('fill'))} does not fit {dtype}: {error}") from None
-    expected = table.get("expected")
+    expected, show = table.get("expected"), table.get("show", False)
+    if not isinstance(show, bool):
+        raise SpecError(f"show = {_quoted(show)} is neither true nor false")
     return Argument(
-        name, array=array, written=written, show=bool(table.get("show", False)),
+        name, array=array, written=written, show=show,
         expected=None if expected is None else _file(expected, tuple(shape), dtype, folder),
         rtol=_tolerance(table, "rtol"), atol=_tolerance(table, "atol"), tensor_map=_map(table.get("tensor_map"), shape),
     )  # fmt: skip
@@ -193,7 +195,7 @@ def _dtype(name):
 
 def _tolerance(table, key):
     value = table.get(key, 0)
-    if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
         raise SpecError(f"{key} = {_quoted(value)} is no tolerance")
     return float(value)
 

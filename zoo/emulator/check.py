@@ -67,6 +67,11 @@ def run(
         kinds = ", ".join(f"{one.name} ({one.size} bytes)" for one in declared[:8]) + (", ..." if len(declared) > 8 else "")
         raise LaunchError(f"{entry} takes {len(declared)} parameters, {len(arguments)} were given: {kinds or 'none'}")
 
+    for argument, variable in zip(arguments, declared):
+        if argument.array is not None and variable.size < (8 if argument.tensor_map is None else 128):
+            what = "an array" if argument.tensor_map is None else "a tensor map"
+            raise LaunchError(f"{argument.name} is {what}, and the parameter {variable.name} has {variable.size} bytes")
+
     def launched(device, addresses):
         parameters = [_parameter(device, argument, addresses, variable.size) for argument, variable in zip(arguments, declared)]
         parameters += [device.alloc(np.zeros(size, np.uint8)) if size else 0 for size in scratch]

@@ -1,8 +1,11 @@
 """Triton kernels: compiled by Triton for a target without a GPU, and launched as its runtime launches them."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
+
+from zoo.contract.nearest import suggestion
 
 from .arguments import Argument
 from .errors import EmulatorError, LaunchError
@@ -40,16 +43,28 @@ def _constant(value: Any) -> Any:
     return value
 
 
+def _known(options: dict) -> None:
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    names = [field.name for field in dataclasses.fields(CUDAOptions)]
+    for name in options:
+        if name not in names:
+            raise LaunchError(f"[triton]: {name!r} is unknown; {suggestion(name, names, 'it is one of ' + ', '.join(names))}")
+
+
 def compiled(function: Any, arguments: Sequence[Argument], arch: str, options: dict) -> tuple[Any, list[Argument]]:
     """(what Triton's compiler returns, the arguments that its PTX takes). Values and addresses are specialised as Triton's runtime does."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    _known(options)
     given = {argument.name: argument for argument in arguments}
     names = [parameter.name for parameter in function.params]
-    if set(given) != set(names):
+    defaults = {name: one.default for name, one in function.signature.parameters.items() if one.default is not one.empty}
+    if not set(names) - set(defaults) <= set(given) <= set(names):
         raise LaunchError(f"{function.__name__} takes {', '.join(names)}; the arguments are {', '.join(given) or 'none'}")
+    given = {name: Argument(name, "none" if value is None else value) for name, value in defaults.items()} | given
     signature, constants, attributes, passed = {}, {}, {}, []
     for number, parameter in enumerate(function.params):
         argument = given[parameter.name]
