@@ -330,6 +330,19 @@ def test_halves_of_one_kind_become_the_other_by_the_nearest_without_being_told()
         np.testing.assert_array_equal(plain, named)
 
 
+@pytest.mark.parametrize(("plain", "other"), [
+    ("vote.sync.ballot.b32 %r40, %p1, -1;", "vote.ballot.sync.b32 %r40, %p1, -1;"),  # CUB's radix sort
+    ("shfl.sync.up.b32 %r40, %r1, 3, 0, -1;", "shfl.up.sync.b32 %r40, %r1, 3, 0, -1;"),
+    ("match.any.sync.b32 %r40, %r2, -1;", "match.sync.any.b32 %r40, %r2, -1;"), ("redux.sync.add.s32 %r40, %r1, -1;", "redux.add.sync.s32 %r40, %r1, -1;"),
+])  # fmt: skip
+def test_sync_may_stand_behind_another_modifier(plain, other):
+    a = RNG.integers(0, 1 << 32, 32, dtype=np.uint32)
+    start = "and.b32 %r2, %r1, 3; setp.ne.u32 %p1, %r2, 0;"
+    first, second = (lanes(start + body, a) for body in (plain, other))
+    assert first[1].ok and second[1].ok
+    np.testing.assert_array_equal(first[0], second[0])
+
+
 @pytest.mark.parametrize("operation", ["mad.hi.sat.s32", "mad24.hi.sat.s32"])
 def test_a_saturating_sum_stops_at_the_ends(operation):
     a, b, c = (RNG.integers(-(1 << 23), 1 << 23, 32) << (8 if "24" not in operation else 0) for _ in range(3))

@@ -112,6 +112,14 @@ def instruction(*mnemonics):
 def lookup(opcode):
     """(function, list of modifiers) for the longest registered dotted prefix of `opcode`, or None."""
     parts = opcode.split(".")
+    found = _of_prefix(parts)
+    if found is None and "sync" in parts:  # ptxas takes it at any place, and CUB writes vote.ballot.sync
+        others = [part for part in parts if part != "sync"]
+        found = _of_prefix([others[0], "sync", *others[1:]]) or _of_prefix([*others[:2], "sync", *others[2:]])
+    return found
+
+
+def _of_prefix(parts):
     for length in range(len(parts), 0, -1):
         function = TABLE.get(".".join(parts[:length]))
         if function is not None:
