@@ -176,6 +176,7 @@ class Instruction:
         self.absorbs = None  # of passes of two predicates: (the value that decides alone, slots of the two)
         self.shuffled = None  # of a shuffle: the numbers of the register that lanes read from each other, and of the result
         self.narrow = {}  # register number -> how many of its low bytes are read, where that is not all
+        self.forget = None  # of a store to shared or local memory, which passes undefined bytes on, see instructions/memory.py
         self.doubtful = False  # run() may leave lanes of its destinations undefined: those in warp.state["undefined lanes"]
         self.unanswered = False  # its destinations are the coordinates of a cluster that an answer may not have taken
         self.product = None  # of an mma.sync that may wait for others, see products.py

@@ -4,14 +4,15 @@ Registers are divided into bytes, because compilers pack defined and undefined p
 parts only. Passing undefined bytes on (a move, a shift by a literal, a mask...) is no use of them: it leaves the destination's undefined.
 
 Computing is no use either: compilers load in some lanes, then shuffle and add in all of them, and store in some. The result of an undefined
-source is undefined in that lane. Storing it, addressing with it, branching on it or giving it to a matrix instruction is a use.
+source is undefined in that lane. Storing it in global memory, addressing with it, branching on it or giving it to a matrix instruction is a
+use. A store to shared or local memory passes it on: the bytes count as written by nobody.
 Results are followed from the first undefined source on that a launch computes with. Until then only sources are looked at, which is cheaper.
 
 The coordinates that clusterlaunchcontrol.query_cancel.get_first_ctaid gives of an answer that took no cluster are undefined, too.
 """
 
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 
 from .errors import EmulatorError
 from .instructions import Blocked
@@ -252,8 +253,11 @@ def checked(program, ins, run, suspects, follow=frozenset()):
             return known[0] & known[1] | known[0] & decided[0] | known[1] & decided[1]
         return reduce(and_, known, FULL)
 
+    stored = ins.forget[0].keys() - suspects.of_answers if ins.forget is not None else ()
+
     def checking(warp, lanes):
         defined = warp.defined
+        undefined = None
         for number, units, condition in reads:
             for unit in units:
                 missing = lanes & ~defined[unit]
@@ -262,10 +266,19 @@ def checked(program, ins, run, suspects, follow=frozenset()):
                 if missing:
                     if number in follow:
                         return _FOLLOW
+                    if number in stored:
+                        undefined = undefined or {}
+                        undefined.setdefault(number, []).append((unit - layout.unit_base[number], missing))
+                        continue
                     _report(ins, warp, missing, layout.names[number], number, suspects)
                     break
         moved = [(destinations, known_of(warp, sources)) for destinations, sources in moves]
         outcome = run(warp, lanes)
+        if undefined is not None:
+            for number, bytes_ in undefined.items():
+                used = reduce(or_, [ins.forget[1](warp, missing, number, byte) for byte, missing in bytes_])
+                if used:
+                    _report(ins, warp, used, layout.names[number], number, suspects)
         if outcome.__class__ is not Blocked:
             known = lanes & ~warp.state["undefined lanes"] if ins.doubtful else lanes
             for unit in writes:

@@ -8,6 +8,7 @@ from . import definedness
 from .pending_registers import add, defined, exchanged, move, moves_of
 
 LOADS = ("ld", "ldmatrix")
+_UNWRITTEN = ("uninitialised-shared", "uninitialised-local")
 
 
 def report(ins, warp, lanes, severity, *finding, **more):
@@ -46,6 +47,28 @@ def _use(doubtful, lanes, numbers):
             del doubtful[number]
 
 
+def _storing(ins, run, used):
+    """A store to shared or local memory: bytes that nobody wrote stay so. A value that may have been overwritten is used."""
+    stored, forget = ins.forget
+
+    def passes(doubtful, number, lanes):
+        found = doubtful.get(number) if number in stored else None
+        return found is not None and found[0] & lanes and all(finding.kind in _UNWRITTEN for finding in found[1])
+
+    def storing(warp, lanes):
+        doubtful, passed = warp.doubtful_registers, ()
+        if doubtful:
+            passed = [number for number in used if passes(doubtful, number, lanes)]
+            _use(doubtful, lanes, [number for number in used if number not in passed])
+        outcome = run(warp, lanes)
+        for number in passed:
+            for byte in range(stored[number]):
+                _use(doubtful, forget(warp, doubtful[number][0] & lanes, number, byte) if number in doubtful else 0, (number,))
+        return outcome
+
+    return storing
+
+
 def used_by(ins, passed):
     """The registers whose values leave registers by this instruction, or decide something."""
     return (ins.reads | ins.writes if ins.mnemonic == "wgmma" else ins.reads) - passed  # wgmma adds to what it writes
@@ -57,6 +80,8 @@ def followed(ins, run):
     used = sorted(used_by(ins, passed))
     moves, deciding = moves_of(ins, passed)
     overwritten = sorted(ins.writes.difference(destination for destination, _ in moves))
+    if ins.forget is not None:
+        return _storing(ins, run, used)
 
     def following(warp, lanes):
         doubtful = warp.doubtful_registers

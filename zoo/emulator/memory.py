@@ -462,7 +462,8 @@ class SharedMemory:
             doubts.report(ins, warp, doubtful, "warning", "pending-destination", words + where, offset, other=other)
         else:
             words = "it reads shared memory that nobody wrote"
-            doubts.report(ins, warp, doubtful, "note", "uninitialised-shared", words + where, offset)
+            other = self._written_by(offset) if self.epochs[offset >> 2] else None  # which stored an undefined register
+            doubts.report(ins, warp, doubtful, "note", "uninitialised-shared", words + where, offset, other=other)
         if ins.mnemonic not in doubts.LOADS:  # report once: later readers of the same bytes see what this one saw
             for o in offsets[bad]:
                 self.valid[o : o + size] = 1
@@ -850,7 +851,11 @@ def read_local(ins, warp, lanes, addresses, size):
     local = warp.local
     valid = local.valids[size].take(index, axis=0)
     if valid.tobytes() != _ALL_VALID[size][: valid.nbytes]:
-        ins.report(warp, lanes, "uninitialised-local", "it reads local memory that this thread did not write", int(addresses[0]))
+        bad = (valid.reshape(len(index), -1) != np.frombuffer(_ALL_VALID[size][: valid.nbytes], valid.dtype).reshape(len(index), -1)).any(
+            axis=1
+        )
+        words = "it reads local memory that this thread did not write"
+        doubts.report(ins, warp, _lane_bits(lanes, bad), "note", "uninitialised-local", words, int(addresses[bad][0]))
     warp.machine.traffic["local read"] += size * len(addresses)
     return local.views[size].take(index, axis=0)
 
@@ -864,6 +869,21 @@ def write_local(ins, warp, lanes, addresses, size, values):
     local.views[size][index] = values
     local.valids[size][index] = WORD_VALID[min(size, 8)]
     warp.machine.traffic["local written"] += size * len(addresses)
+
+
+def forget(warp, lanes, space, addresses):
+    """These bytes of the CTA's own shared memory, or of its threads' local memory, hold nothing that is defined. Whether they all do."""
+    if space == "local":
+        local = warp.local
+        index = select(_LANE_NUMBERS, lanes) * local.stride + addresses
+        inside, valid = (addresses >= 16) & (addresses < local.size), local.valids[1]
+    else:
+        shared = warp.cta.shared
+        index = addresses - (warp.cta.rank << 24)
+        inside, valid = (index >= 1024) & (index < shared.size), shared.valids[1]
+    if inside.all():
+        valid[index] = 0
+    return bool(inside.all())
 
 
 def read_parameters(ins, warp, lanes, addresses, size):

@@ -97,15 +97,29 @@ def move(ins, warp, undefined, lanes, moves, deciding):
     if ins.chosen_by is not None:  # lanes that take each source
         first = bits_of(warp.values[ins.chosen_by])
         chosen = tuple((first, ~first)[place] for place in ins.chosen_from)
+    counting = _undecided(ins, warp, undefined) if ins.absorbs is not None else {}
     moved = []
     for destination, sources in moves:
-        found = [(undefined.get(source), FULL if ins.chosen_by is None else chosen[index]) for index, source in enumerate(sources)]
+        found = [
+            (undefined.get(source), chosen[index] if ins.chosen_by is not None else counting.get(source, FULL))
+            for index, source in enumerate(sources)
+        ]
         moved.append((destination, found + [(undefined.get(number), FULL) for number in deciding]))
     defined(undefined, lanes, [destination for destination, _ in moved])
     for destination, sources in moved:
         for found, taken in sources:
             if found is not None and found[0] & lanes & taken:
                 add(undefined, destination, found[0] & lanes & taken, found[1])
+
+
+def _undecided(ins, warp, undefined):
+    """Of two predicates: register -> the lanes in which the other one does not decide alone."""
+    value, *slots = ins.absorbs
+    numbers = [ins.layout.register_of_slot[slot] for slot in slots]
+    decides = [
+        (bits_of(warp.values[slot]) ^ (0 if value else FULL)) & ~undefined.get(number, (0,))[0] for slot, number in zip(slots, numbers)
+    ]
+    return {numbers[0]: ~decides[1], numbers[1]: ~decides[0]}
 
 
 def moves_of(ins, passed):

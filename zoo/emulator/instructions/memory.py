@@ -317,7 +317,30 @@ def store(ins):
     def run(warp, lanes):
         write(ins, warp, lanes, where(warp, lanes), total, gather(warp, lanes))
 
+    if space != "global":
+        ins.forget = _forgetting(ins, space, where, size)
     return run
+
+
+def _forgetting(ins, space, where, size):
+    """({register of a value: its bytes that are stored}, function (warp, lanes, register, its byte) to call when an undefined byte was stored). The function gives
+    the lanes whose store is a use: those of global memory."""
+    address = ins.operands[0]
+    base = address.base if isinstance(address, Address) else address
+    elements = {}
+    for element, item in enumerate(ins.items(1)):
+        if isinstance(item, Register) and item is not base:
+            elements.setdefault(ins.layout.place_of(item)[0], []).append(element)
+
+    def forget(warp, lanes, number, byte):
+        left = 0
+        for target, part, _, addresses in _parts(ins, warp, lanes, space, where(warp, lanes)):
+            for element in elements[number]:
+                if target not in ("shared", "local") or not memory.forget(warp, part, target, addresses + element * size + byte):
+                    left |= part
+        return left
+
+    return dict.fromkeys(elements, size), forget
 
 
 # ---- atomics ---------------------------------------------------------------------------------------------------------
