@@ -82,6 +82,27 @@ def test_what_the_fixture_needs_is_said():
         check(HEAD + ADD, 1, [])
     with pytest.raises(EmulatorError, match="entry= is one of add, spin"):
         check(HEAD + ADD + SPIN, 1, [], block=32)
+    with pytest.raises(EmulatorError, match="entry= is one of add"):
+        check(HEAD + ADD, 1, [], block=32, entry="addd")
+    for wrong, why in (([1, 2], "argument 1 is a list"), (np.array([None]), "argument 1 holds objects")):
+        with pytest.raises(EmulatorError, match=f"{why}: pass a numpy array"):
+            check(HEAD + ADD, 1, [np.zeros(2, "i4"), wrong, 2], block=32)
+
+
+def test_a_kernel_that_names_its_block_needs_none():
+    x, y = (np.arange(40, dtype="i4") for _ in range(2))
+    exact = (HEAD + ADD).replace("u32 n) {", "u32 n) .reqntid 64 {")
+    assert check(exact, 1, [x, y, 40])[1].tolist() == (2 * x).tolist()
+
+
+def test_a_cooperative_kernel_is_launched_as_such():
+    """Outside a cooperative launch the grid has no barrier to meet at, whose address %envreg2 gives."""
+    text = (
+        HEAD
+        + ".visible .entry k(.param .u64 x) { .reg .b32 %r; .reg .b64 %a; ld.param.u64 %a, [x]; mov.u32 %r, %envreg2; st.global.u32 [%a], %r; ret; }\n"
+    )
+    (with_, without) = (check(text, 1, [np.zeros(1, "u4")], block=1, cooperative=cooperative)[0][0] for cooperative in (True, False))
+    assert with_ and not without
 
 
 def test_a_tensor_map_of_an_argument_loads_its_box():

@@ -105,6 +105,9 @@ def of_values(values):
     """Arguments made of numpy arrays and numbers."""
     found = []
     for number, value in enumerate(values):
+        if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype.hasobject):
+            what = "holds objects" if isinstance(value, np.ndarray) else f"is a {type(value).__name__}"
+            raise SpecError(f"argument {number} {what}: pass a numpy array of numbers")
         plain = isinstance(value, np.ndarray) and value.ndim
         found.append(Argument(str(number), array=np.ascontiguousarray(value)) if plain else Argument(str(number), value))
     return found

@@ -22,7 +22,10 @@ def ptx_check():
     return check
 
 
-def check(kernel, grid, args, block=None, *, entry=None, cluster=None, shared=0, arch=None, schedules=2, seed=0, strict=False):
+def check(
+    kernel, grid, args, block=None, *, entry=None, cluster=None, shared=0, arch=None, schedules=2, seed=0, strict=False, cooperative=False,
+    programmatic=False, jobs=1,
+):  # fmt: skip
     scratch = ()
     if hasattr(kernel, "asm"):
         from .triton import launch_of
@@ -31,13 +34,16 @@ def check(kernel, grid, args, block=None, *, entry=None, cluster=None, shared=0,
     text = Path(kernel).read_text() if isinstance(kernel, Path) or "\n" not in kernel else kernel
     module = Module(text, whole=False)
     names = module.entries
-    if entry is None and len(names) != 1:
+    if entry not in names and not (entry is None and len(names) == 1):
         raise EmulatorError(f"entry= is one of {', '.join(names[:20]) or 'none'}")
+    entry = entry or names[0]
+    if block is None:
+        block = module.functions[entry].directives.get("reqntid")
     if block is None:
         raise EmulatorError("block= is missing")
     result = run(
-        module, entry or names[0], grid, block, of_values(args),
-        cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed, scratch=scratch,
+        module, entry, grid, block, of_values(args), cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed,
+        scratch=scratch, cooperative=cooperative, programmatic=programmatic, jobs=jobs,
     )  # fmt: skip
     if result.failed(strict):
         pytest.fail("\n".join([*map(str, result.causes), *result.wrong]), pytrace=False)
