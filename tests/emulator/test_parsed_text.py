@@ -319,7 +319,7 @@ REFUSED = {
     ".global .b64 a = a-2147483649;": "PTX line 1: the address of 'a' in an initialiser is not covered",
     ".global .b128 a = a;": "PTX line 1: the address of 'a' in an initialiser is not covered",
     ".global .b64 a =\n.b8;": "PTX line 2: unexpected '.b8' in an initialiser",
-    ".target sm_90 .global .b64 a =\n b;": "PTX line 2: 'b', whose address is taken in an initialiser, is no variable",
+    ".target sm_90 .global .b64 a =\n b;": "PTX line 2: 'b', whose address is taken in an initialiser, is no variable and no function",
     ".entry k(.reg .b32 x) { }": "PTX line 1: function parameters in registers are not covered",
     ".entry k(\n.b32 x) { }": "PTX line 2: expected a parameter in .param, found '.b32'",
     ".entry k(.param .b8 x[]) { }": "PTX line 1: x in .param memory has no size",

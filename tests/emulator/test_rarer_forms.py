@@ -427,6 +427,34 @@ def test_small_floats_become_bf16(source, modifiers):
     np.testing.assert_array_equal(got, values)
 
 
+# ---- tables of functions -------------------------------------------------------------------------------------------------
+TABLE = """
+.func (.param .b32 y) twice(.param .b32 x) { .reg .b32 %r; ld.param.u32 %r, [x]; add.u32 %r, %r, %r; st.param.b32 [y], %r; ret; }
+.global .align 8 .u64 table[2] = {0, twice};
+"""
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_table_of_functions_hinders_no_kernel_that_does_not_call_through_it(whole):
+    """nvcc writes one for each class with virtual functions."""
+    calls = "ld.global.u64 %rd1, [table+8]; { .param .b32 a; .param .b32 b; st.param.b32 [a], %r0; call (b), %rd1, (a), prototype; ld.param.b32 %r1, [b]; }"
+    calls = "prototype: .callprototype (.param .b32 _) _ (.param .b32 _);" + calls
+    for body, refused in (
+        ("st.global.u32 [%rd0], %r0;", False),
+        ("ld.global.u64 %rd1, [table]; st.global.u64 [%rd0], %rd1;", False),
+        (calls, True),
+    ):
+        text = kernel(body, parameters=1).replace(".visible", TABLE + ".visible", 1)
+        gpu = emulator.Device()
+        parameters = [gpu.alloc(np.ones(1, np.uint64))]
+        if refused:
+            with pytest.raises(UnsupportedInstruction, match="a call through a pointer"):
+                gpu.launch(emulator.Module(text, whole), "k", 1, 1, params=parameters)
+        else:
+            assert gpu.launch(emulator.Module(text, whole), "k", 1, 1, params=parameters).ok
+            assert gpu.read(parameters[0], 1, np.uint64)[0] == 0
+
+
 # ---- what is no program ------------------------------------------------------------------------------------------------
 def test_a_label_is_defined_once_in_a_scope():
     with pytest.raises(ParseError, match="the label A is defined twice"):

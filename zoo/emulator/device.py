@@ -44,6 +44,7 @@ ARCHS = tuple(
 ARITHMETIC_CONFIRMED = ("sm_90",)
 
 _MOST_BYTES = 1 << 34
+FUNCTION_ADDRESS = 0x10  # of every function in a table: no memory lies there
 _GRID_WORKSPACE = 8  # bytes: a size that nobody reads, and the barrier of the grid
 
 
@@ -408,7 +409,8 @@ class Device:
         address = self._variables[key] = self.memory.allocate(variable.size, max(variable.align, 16))
         data = bytearray(variable.data.ljust(variable.size, b"\0"))
         for offset, width, name, addend, _ in variable.relocations:
-            target = self.variable_address(module, module.variables[name]) + addend
+            function = name not in module.variables  # of a table for calls through pointers, which are not covered
+            target = addend + (FUNCTION_ADDRESS if function else self.variable_address(module, module.variables[name]))
             data[offset : offset + width] = target.to_bytes(8, "little")[:width]
         self.memory.write(address, bytes(data))
         return address

@@ -425,8 +425,8 @@ class _Parser:
         if self.target is None:
             self.fail("a .target is missing")
         for name, line in self.relocations:
-            if name not in self.variables:
-                raise ParseError(line, f"{name!r}, whose address is taken in an initialiser, is no variable")
+            if name not in self.variables and name not in self.functions:
+                raise ParseError(line, f"{name!r}, whose address is taken in an initialiser, is no variable and no function")
         if self.version is None:
             self.fail("a .version is missing")
         self.tokens = []
