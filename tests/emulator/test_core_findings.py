@@ -35,6 +35,14 @@ def test_store_past_the_end_names_the_allocation_and_leaves_the_rest():
 
 
 @pytest.mark.parametrize(
+    ("offset", "words"), [(-1, "1 byte before"), (-8, "8 bytes before"), (256, "right past the end of"), (257, "1 byte past the end of")]
+)
+def test_an_access_out_of_bounds_says_how_far(offset, words):
+    report, _, _ = run(f"ld.global.u8 %h1, [%rd0+{offset}];", block=1)
+    assert f": {words} the allocation of 256 bytes" in str(only(report, "out-of-bounds"))
+
+
+@pytest.mark.parametrize(
     "instruction", ["ld.global.u32 %r1, [%rd10-4];", "st.global.u8 [%rd10-1], %r0;", "red.global.add.u32 [%rd10-4], 1;"]
 )
 def test_access_before_the_start(instruction):

@@ -161,7 +161,9 @@ class GlobalMemory:
             return "nothing is allocated"
         distance, base, size = best
         side = "before" if index < base else "past the end of"
-        return f"{distance} bytes {side} the allocation of {size} bytes at {GLOBAL_BASE + base:#x}"
+        distance -= index >= base
+        where = f"{distance} byte{'s' if distance > 1 else ''}" if distance > 0 else "right"
+        return f"{where} {side} the allocation of {size} bytes at {GLOBAL_BASE + base:#x}"
 
 
 class SharedMemory:
