@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -222,7 +223,7 @@ class Experts(torch.nn.Module):
         self._check_given(x, ids, weights)
         if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        tokens = format_of(self.format).filled(x.reshape(x.shape[:-1].numel(), self.hidden))
+        tokens = format_of(self.format).filled(x.reshape(math.prod(x.shape[:-1]), self.hidden))
         ids, weights = self._chosen(tokens.shape[0], ids, weights)
         serves = self.frozen and not self.in_bf16
         if serves and tokens.requires_grad and torch.is_grad_enabled():
@@ -291,7 +292,7 @@ class Experts(torch.nn.Module):
 
     def _chosen(self, count: int, ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """ids and weights (T, top_k), contiguous."""
-        if ids.shape[:-1].numel() != count or ids.shape[-1] == 0 or ids.dtype not in (torch.int32, torch.int64):
+        if math.prod(ids.shape[:-1]) != count or ids.shape[-1] == 0 or ids.dtype not in (torch.int32, torch.int64):
             raise ArgumentError(f"Experts: ids: expected ({count}, top_k) in int32 or int64, got {tuple(ids.shape)} in {ids.dtype}")
         if ids.shape != weights.shape or not weights.is_floating_point():
             raise ArgumentError(

@@ -6,6 +6,7 @@ dy        -> dx, dw    an input that needs no gradient costs nothing; dw may be 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ def product(
     """
     if not isinstance(x, torch.Tensor) or x.dim() == 0:
         raise ArgumentError(f"product: x: expected a tensor (..., K), got {_shown(x)}")
-    rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # numel() of a shape would fix the number of rows of an exported program
     y = _product(rows, weight, format, None, bias, features, kept, dtype, adds, promotion)
     if x.dim() == 2:
         return y

@@ -1,0 +1,31 @@
+"""torch.export of layers that serve: one program for any number of rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.torch.nn.test_gradients import normal
+from zoo.torch.nn import Experts, Linear
+
+FORMATS = ("fp8b128", "fp8_mxfp4", "fp8_nvfp4", "bf16_mxfp4", "bf16_nvfp4")  # checks of torch tie blocked scales to one tile of rows
+ROWS = torch.export.Dim("rows")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_exported_linear_layer_is_not_tied_to_the_rows_of_its_example(format):
+    layer = Linear(64, 32, format=format).freeze()
+    for x, axis in ((normal(12, 64), 0), (normal(2, 12, 64), 1)):
+        program = torch.export.export(layer, (x,), dynamic_shapes={"x": {axis: ROWS}}).module()
+        for some in (x, x.narrow(axis, 0, 5), x.repeat_interleave(20, axis)):
+            assert torch.equal(program(some), layer(some))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_exported_experts_are_not_tied_to_the_tokens_of_their_example(format):
+    layer = Experts.from_float(normal(4, 128, 64), normal(4, 64, 64, seed=1), format, frozen=True)
+    x, ids, weights = normal(12, 64), torch.arange(24).view(12, 2) % 4, normal(12, 2)
+    program = torch.export.export(layer, (x, ids, weights), dynamic_shapes={name: {0: ROWS} for name in ("x", "ids", "weights")}).module()
+    for count in (12, 5):
+        given = x[:count], ids[:count], weights[:count]
+        assert torch.equal(program(*given), layer(*given))
