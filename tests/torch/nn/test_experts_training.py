@@ -307,3 +307,13 @@ def test_tokens_in_f32_train_as_their_bf16_numbers(model):
     found = gradients(layer_of(p), replace(p, x=p.x.float()), dy.float())
     assert found["x"].dtype == torch.float32
     assert all(torch.equal(found[name].to(one.dtype), one) for name, one in wanted.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("model", [{}, {"activation": "gpt_oss", "limit": 7.0}])
+def test_a_call_without_gradients_has_the_bits_of_the_step_that_trains(model, dtype):
+    p = problem(**model)
+    layer, x = layer_of(p), torch.randn(p.x.shape, generator=torch.Generator().manual_seed(3)).to(dtype)
+    trained = layer(x, p.ids, p.weights)
+    with torch.no_grad():  # as a reentrant checkpoint runs a layer for the first time
+        assert torch.equal(layer(x, p.ids, p.weights), trained)

@@ -61,7 +61,7 @@ def fused(
         lasting = len(both) == 2 and (all(one.held for one in both) or not capturing())
         kept, adds = tuple(both) if lasting else None, gate_up.add_gradients
     trains = _need_gradients(x, weights, residual, gate_up.weight, down.weight)
-    x = x.to(torch.bfloat16) if trains else x  # the quantiser of both directions has bf16 alone
+    x = x.to(torch.bfloat16)  # the quantiser of both directions has bf16 alone, and a call without gradients has the same bits
     given: Any = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept, adds, *held)
     return _with_gradients(*given) if trains else _forward(None, *given)
 
@@ -96,8 +96,7 @@ def composed(
         options: dict[str, Any] = {"bias": w.bias, "kept": w._kept, "adds": w.add_gradients}
         return grouped_product(rows, w.weight, routing.offsets, w.format, dtype=torch.bfloat16, **options)
 
-    x = x.to(torch.bfloat16) if _need_gradients(x, gate_up.weight) else x
-    h = multiplied(gather(x, routing), gate_up)
+    h = multiplied(gather(x.to(torch.bfloat16), routing), gate_up)
     gate, up = paired(h, gating.gates).float().unbind(1 if gating.gates == "halves" else 2)
     if gating.limit is not None:
         gate, up = gate.clamp(max=gating.limit), up.clamp(-gating.limit, gating.limit)
