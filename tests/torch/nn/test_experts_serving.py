@@ -72,6 +72,15 @@ def test_frozen_weights_are_what_the_quantiser_makes_of_them(format):
 
 
 @pytest.mark.parametrize("format", RECIPES)
+def test_transposed_weights_as_gpt_oss_has_them_are_frozen_as_their_copies(format):
+    p = problem()
+    weights = p.gate_up("halves"), p.down
+    views = [one.mT.contiguous().mT for one in weights]
+    copied, made = (Experts.from_float(*some, format, frozen=True) for some in (weights, views))
+    assert torch.equal(made(p.x, p.ids, p.weights), copied(p.x, p.ids, p.weights))
+
+
+@pytest.mark.parametrize("format", RECIPES)
 def test_a_cast_of_the_module_leaves_quantised_numbers_alone(format):
     p = problem()
     layer = layer_of(p, format)

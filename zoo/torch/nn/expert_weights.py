@@ -136,6 +136,7 @@ class ExpertWeights(Layer):
 
 def _plain(weight: torch.Tensor, format: str) -> Quantized:
     form = format_of(format)
+    weight = form.filled(weight, 2)  # contiguous, which a transposed view of a checkpoint's weights is not
     if form.weights == "fp8b128":
         return quantize(weight, "fp8b128", direction="squares", **form.options)
     return quantize(weight, form.weights, layout="plain", **({} if form.weights == "nvfp4" else {"rounding": "rceil"}))
