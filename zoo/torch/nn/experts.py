@@ -19,6 +19,7 @@ from zoo.torch.nn.formats import TRAINING, format_of
 from zoo.torch.nn.from_checkpoint import read, usual_format
 from zoo.torch.nn.products import NUMBERS
 from zoo.torch.nn.routing import Routing, combine, route
+from zoo.torch.nn.transforms import refuse_transforms
 from zoo.torch.quantized import Quantized
 
 _ACTIVATIONS = ("silu", "gpt_oss", "deepseek_v4")
@@ -221,6 +222,7 @@ class Experts(torch.nn.Module):
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x (..., hidden); ids (T, top_k) int32 or int64 and weights (T, top_k) of any router. The result has the shape and dtype of x."""
         self._check_given(x, ids, weights)
+        refuse_transforms("Experts", x, weights, *self.gate_up._parameters.values(), *self.down._parameters.values())
         if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         tokens = format_of(self.format).filled(x.reshape(math.prod(x.shape[:-1]), self.hidden))

@@ -112,7 +112,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        refuse_second_derivative()
+        refuse_second_derivative(gradients[0])
         with multiprocessors(ctx.limit):  # autograd's thread has none
             return _Fused.gradients(ctx, gradients[0].contiguous())
 

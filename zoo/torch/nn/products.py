@@ -15,6 +15,7 @@ from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of, held_parts
 from zoo.torch.nn.gradients import dtype_of, gradient, onto
 from zoo.torch.nn.kept import Kept, made
+from zoo.torch.nn.transforms import refuse_transforms
 from zoo.torch.quantized import Quantized
 
 NUMBERS = (torch.bfloat16, torch.float16, torch.float32)
@@ -88,6 +89,7 @@ def _product(
     promotion: str,
 ) -> torch.Tensor:
     form = format_of(format)
+    refuse_transforms(f"a layer in {format}", x, weight if isinstance(weight, torch.Tensor) else None, bias)
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
         dtype = dtype or torch.get_autocast_dtype(x.device.type)
         x = x.to(dtype)
@@ -190,6 +192,7 @@ class _Product(torch.autograd.Function):
             raise ArgumentError(
                 f"a layer in {ctx.format} has no second derivative; leave out create_graph=True, or use torch.nn.Linear here"
             )
+        refuse_transforms(f"the gradient of a layer in {ctx.format}", dy)
         groups, master, elements, scales, tensor_scale, *saved = ctx.saved_tensors  # which may be read once
         weight = elements, scales, tensor_scale
         size, width, shape = ctx.sizes

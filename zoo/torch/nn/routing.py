@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from zoo.errors import ArgumentError
+from zoo.torch.nn.transforms import refuse_transforms
 
 ops: Any = torch.ops.zoo
 
@@ -42,8 +43,9 @@ def combine(d: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor | None = 
     return y
 
 
-def refuse_second_derivative() -> None:
+def refuse_second_derivative(dy: torch.Tensor | None = None) -> None:
     """For a backward pass, which autograd runs with gradients enabled only where a second derivative is asked for."""
+    refuse_transforms("the gradient of Experts", dy)
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise ArgumentError("Experts: has no second derivative; call backward() or torch.autograd.grad() without create_graph=True")
 
@@ -56,7 +58,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        refuse_second_derivative()
+        refuse_second_derivative(gradients[0])
         return combined(gradients[0].contiguous(), *ctx.saved_tensors), None, None
 
 
@@ -68,7 +70,7 @@ class _Combine(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        refuse_second_derivative()
+        refuse_second_derivative(gradients[0])
         (dy,), (d, rows, weights) = gradients, ctx.saved_tensors
         d_rows, d_weights = ops.experts_combine_backward.all(dy.contiguous(), rows, weights=weights, d=d)
         return d_rows, None, None if weights is None else d_weights, dy if ctx.needs_input_grad[3] else None
