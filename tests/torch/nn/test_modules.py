@@ -71,6 +71,28 @@ def test_a_parameter_whose_cast_is_kept_can_be_swapped(swap, monkeypatch):
     assert layer.weight is weight and not torch.equal(layer(x), before)
 
 
+COMPUTED = {
+    "parametrised": torch.nn.utils.parametrizations.weight_norm,
+    "pruned": lambda layer: torch.nn.utils.prune.l1_unstructured(layer, "weight", 0.5),
+}
+
+
+@pytest.mark.parametrize("computed", COMPUTED)
+def test_a_weight_that_a_hook_computes_is_not_frozen_and_then_computed_again(computed):
+    import torch.nn.utils.prune
+
+    layer, x = Linear(64, 32), normal(4, 64)
+    COMPUTED[computed](layer)
+    before = layer(x)
+    with pytest.raises(
+        ArgumentError, match=r"freeze: the weight of .* computed by a hook; call .*remove_parametrizations or .*prune\.remove"
+    ):
+        layer.freeze()
+    assert torch.equal(layer(x), before) and not layer.frozen
+    with pytest.raises(ArgumentError, match=r"from_float: expected a torch\.nn\.Linear whose weight is a parameter"):
+        Linear.from_float(layer)
+
+
 def test_a_frozen_layer_that_is_given_a_weight_trains_again():
     layer, x = Linear(96, 40).freeze(), normal(4, 96)
     layer.weight = torch.nn.Parameter(normal(40, 96))

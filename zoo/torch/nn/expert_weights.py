@@ -70,6 +70,7 @@ class ExpertWeights(Layer):
 
     def freeze(self) -> Self:
         if self.weight is not None:
+            self._check_owned()
             self.hold(_plain(self.weight.detach(), self.format))
         return self
 

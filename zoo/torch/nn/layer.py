@@ -93,10 +93,19 @@ class Layer(torch.nn.Module):
     def freeze(self) -> Self:
         """Replaces the weight by its quantised form, and returns the layer. Its bias trains no longer."""
         if self.weight is not None:
+            self._check_owned()
             if type(self.weight).__name__ == "DTensor":
                 raise ArgumentError(f"freeze: the weight of {self} is a DTensor; freeze the layer before it is sharded")
             self._hold(format_of(self.format).constant(self.weight.detach()))
         return self
+
+    def _check_owned(self) -> None:
+        """Refuses a weight that a hook would write again in the next call."""
+        if self._parameters.get("weight") is None:
+            raise ArgumentError(
+                f"freeze: the weight of this {type(self).__name__} in {self.format} is no parameter, but computed by a hook; call "
+                "torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.prune.remove first"
+            )
 
     def _hold(self, made: Quantized) -> None:
         self._kept.let_go()

@@ -38,8 +38,8 @@ class Linear(Layer, torch.nn.Linear):
     @classmethod
     def from_float(cls, linear: torch.nn.Linear, format: str = "fp8b128", frozen: bool = False) -> Linear:
         """A layer with the parameters of `linear`, or with its weight quantised; `linear` stays as it is."""
-        if not isinstance(linear, torch.nn.Linear) or not isinstance(linear.weight, torch.Tensor):
-            raise ArgumentError(f"from_float: expected a torch.nn.Linear with a weight, got {linear}")
+        if not isinstance(linear, torch.nn.Linear) or not isinstance(linear._parameters.get("weight"), torch.Tensor):
+            raise ArgumentError(f"from_float: expected a torch.nn.Linear whose weight is a parameter, got {linear}")
         made = cls(linear.in_features, linear.out_features, linear.bias is not None, format, device="meta")
         made.weight, made.bias = linear.weight, linear.bias
         made._check_device()
