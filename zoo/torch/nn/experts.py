@@ -287,6 +287,8 @@ class Experts(torch.nn.Module):
             if not isinstance(one, torch.Tensor) or one.dim() == 0:
                 got = "a number" if isinstance(one, torch.Tensor) else f"a {type(one).__name__}"
                 raise ArgumentError(f"Experts: {name}: expected a tensor of rows, got {got}")
+            if self.ranks is None and one.device != self.down.device:
+                raise ArgumentError(f"Experts: {name}: is on {one.device}, the layer on {self.down.device}; move one of them")
         if x.shape[-1] != self.hidden or x.dtype not in NUMBERS:
             raise ArgumentError(f"Experts: x: expected (..., {self.hidden}) in bf16, f16 or f32, got {tuple(x.shape)} in {x.dtype}")
         if self.gate_up.frozen != self.down.frozen:

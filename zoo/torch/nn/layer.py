@@ -150,10 +150,15 @@ class Layer(torch.nn.Module):
         if self._kept.held and self.weight is not None:
             self._kept.hold(format_of(self.format), self.weight)
 
-    def _check_device(self) -> None:
+    @property
+    def device(self) -> torch.device | None:
+        """Where the weight is."""
         held = self.weight if self.weight is not None else self.elements
-        if held is not None:
-            check_device(self.format, held.device)
+        return None if held is None else held.device
+
+    def _check_device(self) -> None:
+        if self.device is not None:
+            check_device(self.format, self.device)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         """Moves what is quantised as bytes: a module's .to(dtype) would round its codes to other numbers."""
