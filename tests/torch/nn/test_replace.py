@@ -119,7 +119,9 @@ def test_what_is_skipped_stays(skip):
 
 def test_a_name_that_skips_nothing_is_refused_before_anything_changes():
     model = Model()
-    with pytest.raises(zoo.ArgumentError, match=r"no linear layer is named 'layers\.0\.dwon'; did you mean layers\.0\.down"):
+    with pytest.raises(
+        zoo.ArgumentError, match=r"no linear layer is named 'layers\.0\.dwon'; did you mean layers\.0\.down or layers\.1\.down\? `print\(model\)` shows all"
+    ):
         zt.quantize_(model, "mxfp8", skip=["router", "layers.0.dwon"])
     assert not [one for one in model.modules() if isinstance(one, Linear)]
 
@@ -166,6 +168,17 @@ def test_layers_of_zoo_that_train_are_frozen_in_the_format_that_is_asked_for():
     model = torch.nn.Sequential(Linear(64, 32, format="fp8b128"), GroupedLinear(2, 32, 32, format="mxfp8"))
     assert replaced(zt.quantize_(model, "nvfp4")) == ["0", "1"] and model[1].format == "nvfp4" and model[1].frozen
     assert replaced(zt.quantize_(model, "mxfp8")) == []  # what is frozen stays
+
+
+def test_a_frozen_layer_that_stays_in_another_format_is_in_the_report():
+    model = Model()
+    first = zt.quantize_(model, "fp8b128", skip="router")
+    again = zt.quantize_(model, "nvfp4", skip=["layers.0", "lm_head"])
+    assert replaced(again) == ["router"] and {one.name for one in again} == {one.name for one in first}
+    assert all(again[name].kept == "frozen in fp8b128" for name in ALL[:4])
+    for one in ALL[:4]:
+        assert again[one].bytes_before == again[one].bytes_after == first[one].bytes_after
+    assert again.others == first.others
 
 
 class Mixture(torch.nn.Module):

@@ -19,6 +19,7 @@ from zoo.torch.nn.grouped import GroupedLinear
 from zoo.torch.nn.linear import Linear
 from zoo.torch.nn.products import NUMBERS
 
+_OURS = (Linear, GroupedLinear, Experts)
 _MOST_CLASSES = 3  # of other modules, in a report
 _CHUNK = 1 << 21  # elements of a weight that are compared at a time
 Skip = str | Iterable[str] | Callable[[str, torch.nn.Module], bool]
@@ -85,7 +86,8 @@ def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate
     calibrate: a batch, (a tensor, or a tuple or dict of arguments), or a function that runs the model. It runs once, before anything
         is changed, and gives the outputs' errors of each layer by itself.
     frozen: False keeps the weights as parameters that train.
-    Layers whose weight another module shares stay, and so do layers whose weight torch reads past their forward.
+    Frozen layers stay in their format. Layers whose weight another module shares stay, and so do layers whose weight torch reads past their
+    forward.
     """
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(f"quantize_: expected a torch.nn.Module, got a {type(model).__name__}")
@@ -93,13 +95,14 @@ def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate
     if not (frozen or form.trains):
         raise ArgumentError(f"quantize_: frozen=False: format '{format}' has no gradients; train in {' or '.join(TRAINING)}")
     layers = {name: one for name, one in model.named_modules() if _is_layer(one)}
-    reasons = _reasons(model, layers, form.name, frozen, skip)
+    already = {name: one for name, one in model.named_modules() if isinstance(one, _OURS) and one.frozen}
+    reasons = _reasons(model, layers, form.name, frozen, skip, list(already))
     chosen = {name: one for name, one in layers.items() if name not in reasons}
     for one in chosen.values():
         check_device(form.name, _weights(one)[0].device)
     errors = _output_errors(model, chosen, form.name, calibrate) if calibrate is not None else {}
     stacks = _stacks(model, layers)
-    report = Report(others=_others(model, layers | stacks))
+    report = Report(others=_others(model, layers | already | stacks))
     with _progress(layers) as names:
         for name in names:
             layer, before = layers[name], sum(one.nbytes for one in _weights(layers[name]))
@@ -110,9 +113,9 @@ def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate
             _become(layer, form.name)
             if frozen:
                 layer.freeze()
-            held = [getattr(part, one) for part in _parts(layer) for one in ("weight", "elements", "scales", "tensor_scale")]
-            after = sum(one.nbytes for one in held if one is not None)
-            report.layers.append(LayerReport(name, form.name, before, after, error, errors.get(name, math.nan)))
+            report.layers.append(LayerReport(name, form.name, before, _bytes(layer), error, errors.get(name, math.nan)))
+    for name, layer in already.items():
+        report.layers.append(LayerReport(name, "", _bytes(layer), _bytes(layer), kept=f"frozen in {layer.format}"))
     for name, module in stacks.items():
         size = sum(one.nbytes for one in module.parameters(recurse=False))
         report.layers.append(LayerReport(name, "", size, size, kept=_of_others(module)))
@@ -148,7 +151,7 @@ def _others(model: torch.nn.Module, layers: dict[str, Any]) -> dict[str, int]:
 
 def _is_layer(module: torch.nn.Module) -> bool:
     """Subclasses of others mean something else; a layer of ours may change its format as long as it has its weight."""
-    return type(module) is torch.nn.Linear or (isinstance(module, Linear | GroupedLinear | Experts) and not module.frozen)
+    return type(module) is torch.nn.Linear or (isinstance(module, _OURS) and not module.frozen)
 
 
 def _parts(layer: Any) -> list[Any]:
@@ -158,6 +161,12 @@ def _parts(layer: Any) -> list[Any]:
 
 def _weights(layer: Any) -> list[torch.Tensor]:
     return [one.weight for one in _parts(layer)]
+
+
+def _bytes(layer: Any) -> int:
+    """Of a layer of ours, whether it is frozen or not."""
+    held = [getattr(part, one) for part in _parts(layer) for one in ("weight", "elements", "scales", "tensor_scale")]
+    return sum(one.nbytes for one in held if one is not None)
 
 
 def _become(module: Any, format: str) -> None:
@@ -172,8 +181,8 @@ def _become(module: Any, format: str) -> None:
         part._kept.clear()
 
 
-def _reasons(model: torch.nn.Module, layers: dict[str, Any], format: str, frozen: bool, skip: Skip) -> dict[str, str]:
-    """Which layers stay as they are, and why."""
+def _reasons(model: torch.nn.Module, layers: dict[str, Any], format: str, frozen: bool, skip: Skip, already: list[str]) -> dict[str, str]:
+    """Which layers stay as they are, and why. already: names of frozen layers, which may be skipped too."""
     found = {}
     owners: dict[int, list[str]] = {}
     direct = set()
@@ -186,7 +195,7 @@ def _reasons(model: torch.nn.Module, layers: dict[str, Any], format: str, frozen
     if callable(skip):
         skipped = {name for name, one in layers.items() if skip(name, one)}
     else:
-        skipped = _matching([skip] if isinstance(skip, str) else list(skip), list(layers))
+        skipped = _matching([skip] if isinstance(skip, str) else list(skip), [*layers, *already])
     for name, layer in layers.items():
         own = [one for part in _parts(layer) for one in owners.get(id(part._parameters.get("weight")), [])]
         others = [one for one in own if not one.startswith(f"{name}.".lstrip("."))]
@@ -212,7 +221,7 @@ def _matching(patterns: list[str], names: list[str]) -> set[str]:
         some = {name for name in names if any(fnmatch.fnmatchcase(one, pattern) for one in _above(name))}
         if not some:
             raise ArgumentError(
-                f"quantize_: skip: no linear layer is named '{pattern}'; {suggestion(pattern, names, 'print(model) shows all')}"
+                f"quantize_: skip: no linear layer is named '{pattern}'; {suggestion(pattern, names, '`print(model)` shows all')}"
             )
         found |= some
     return found
