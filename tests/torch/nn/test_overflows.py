@@ -81,3 +81,12 @@ def test_a_compiled_model_counts_too():
 def test_a_model_without_layers_is_refused():
     with pytest.raises(ArgumentError, match="has no layer of zoo"):
         count_overflows(torch.nn.Linear(4, 4))
+
+
+def test_counts_follow_a_layer_that_gets_memory_after_counting_began():
+    layer = Linear(64, 32, device="meta")
+    counts = count_overflows(layer)
+    layer(normal(4, 64).to("meta"))
+    layer.to_empty(device="cpu").reset_parameters()
+    layer(torch.full((1, 64), torch.inf))
+    assert counts.calls == {"": {"x": 1, "y": 1, "dy": 0}} and counts.largest[""]["x"] == torch.inf

@@ -32,6 +32,7 @@ class Overflows:
         self._calls[name] = torch.zeros(len(_KINDS), dtype=torch.int64, device=device)
 
         def count(kind: int, numbers: torch.Tensor) -> None:
+            self._follow(name, numbers.device)
             with torch.no_grad():
                 rows = numbers.detach().reshape(-1, numbers.shape[-1]).contiguous()
                 largest = torch.ops.zoo.quantize_amax(rows).view(())
@@ -46,6 +47,12 @@ class Overflows:
 
         eager: Any = torch.compiler.disable(after)  # compiled, the hook of y would ask for gradients of gradients
         return eager
+
+    def _follow(self, name: str, device: torch.device) -> None:
+        """Moves the counts of a layer that was moved, or begins them where the layer was without memory."""
+        for counts in (self._largest, self._calls):
+            if (one := counts[name]).device != device:
+                counts[name] = torch.zeros_like(one, device=device) if one.is_meta else one.to(device)
 
     @property
     def largest(self) -> dict[str, dict[str, float]]:
