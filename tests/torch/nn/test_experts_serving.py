@@ -340,6 +340,10 @@ def with_biases(of_gates, of_down):
         (lambda: Experts(2, 128, 64)(*three(x=torch.zeros(3, 128, device="meta"))), "x: is on meta, the layer on cpu; move one of them"),
         (lambda: frozen("fp8b128")(*three(ids=torch.zeros(3, 2, device="meta").int())), "ids: is on meta, the layer on cpu; move one"),
         (lambda: Experts(2, 128, 64, device="meta")(*three()), "x: is on cpu, the layer on meta; move one of them"),
+        (
+            lambda: Experts(2, 128, 64)(*three(weights=torch.zeros(3, 2).to_sparse())),
+            "weights: expected a dense tensor, got torch.sparse_coo",
+        ),
         (lambda: Experts(2, 128, 64)(*three(ids=[[0, 1]] * 3)), "ids: expected a tensor of rows, got a list"),
         (lambda: Experts(2, 128, 64)(*three(weights=torch.tensor(1.0))), "weights: expected a tensor of rows, got a number"),
         (lambda: Experts(2, 128, 64)(*three(ids=torch.zeros(3, 0).int())), r"ids: expected \(3, top_k\) in int32 or int64, got \(3, 0\)"),

@@ -288,6 +288,10 @@ def test_tensors_that_kernels_cannot_read_are_copied():
     assert x.grad.isfinite().all()
 
 
+def ragged(x: torch.Tensor) -> torch.Tensor:
+    return torch.nested.nested_tensor([x[:16], x[16:]], layout=torch.jagged)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -298,6 +302,9 @@ def test_tensors_that_kernels_cannot_read_are_copied():
         (lambda x, w, _: product(x.to("meta"), w[0], "mxfp8"), "weight: is on cpu, x on meta; move one of them"),
         (lambda x, w, o: grouped_product(x, w, o.long(), "mxfp8"), r"offsets: expected torch.int32 \(4,\), a group's end row, got torch.int64 \(4,\)"),
         (lambda x, w, o: grouped_product(x[None], w, o, "mxfp8"), r"x: expected a matrix \(M, K\), got torch.float32 \(1, 48, 64\)"),
+        (lambda x, w, _: product(x.to_sparse(), w[0], "mxfp8"), r"x: expected a dense tensor, got torch\.sparse_coo"),
+        (lambda x, w, _: product(ragged(x), w[0], "mxfp8"), r"x: expected a dense tensor, got a nested one; .* \.values\(\) are the rows"),
+        (lambda x, w, o: grouped_product(x.to_sparse(), w, o, "mxfp8"), r"x: expected a dense tensor, got torch\.sparse_coo"),
         (lambda x, w, _: product(x.requires_grad_(), w[0], "mxfp4"), "format 'mxfp4' has no gradients: .* train in fp8b128 or mxfp8 or nvfp4"),
     ],
 )  # fmt: skip

@@ -46,6 +46,17 @@ def test_rows_after_the_last_group_reach_nothing_in_bf16():
     assert not y[20:].any() and not x.grad[20:].any() and x.grad[:20].isfinite().all() and not layer.weight.grad[1].any()
 
 
+def test_rows_and_offsets_that_do_not_fit_are_refused_in_bf16_as_in_the_format():
+    layer, x = GroupedLinear(3, 50, 30), normal(24, 50)
+    layer.in_bf16 = True
+    for given, words in (
+        ((x, ENDS.long()), "offsets: expected torch.int32"),
+        ((x.view(2, 12, 50), ENDS), r"x: expected a matrix \(M, K\)"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            layer(*given)
+
+
 @grouped
 @pytest.mark.parametrize("model", [{}, {"activation": "gpt_oss", "limit": 7.0}], ids=["silu", "gpt_oss"])
 def test_experts_in_bf16_are_nearer_to_float_than_their_format(model):

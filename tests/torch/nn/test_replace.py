@@ -120,7 +120,8 @@ def test_what_is_skipped_stays(skip):
 def test_a_name_that_skips_nothing_is_refused_before_anything_changes():
     model = Model()
     with pytest.raises(
-        zoo.ArgumentError, match=r"no linear layer is named 'layers\.0\.dwon'; did you mean layers\.0\.down or layers\.1\.down\? `print\(model\)` shows all"
+        zoo.ArgumentError,
+        match=r"no linear layer is named 'layers\.0\.dwon'; did you mean layers\.0\.down or layers\.1\.down\? `print\(model\)` shows all",
     ):
         zt.quantize_(model, "mxfp8", skip=["router", "layers.0.dwon"])
     assert not [one for one in model.modules() if isinstance(one, Linear)]

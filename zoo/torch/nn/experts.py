@@ -20,6 +20,7 @@ from zoo.torch.nn.from_checkpoint import read, usual_format
 from zoo.torch.nn.products import NUMBERS
 from zoo.torch.nn.routing import Routing, combine, route
 from zoo.torch.nn.transforms import refuse_transforms
+from zoo.torch.operators import refuse_what_is_not_dense
 from zoo.torch.quantized import Quantized
 
 _ACTIVATIONS = ("silu", "gpt_oss", "deepseek_v4")
@@ -287,6 +288,7 @@ class Experts(torch.nn.Module):
             if not isinstance(one, torch.Tensor) or one.dim() == 0:
                 got = "a number" if isinstance(one, torch.Tensor) else f"a {type(one).__name__}"
                 raise ArgumentError(f"Experts: {name}: expected a tensor of rows, got {got}")
+            refuse_what_is_not_dense("Experts", name, one)
             if self.ranks is None and one.device != self.down.device:
                 raise ArgumentError(f"Experts: {name}: is on {one.device}, the layer on {self.down.device}; move one of them")
         if x.shape[-1] != self.hidden or x.dtype not in NUMBERS:

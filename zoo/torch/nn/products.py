@@ -16,6 +16,7 @@ from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of, held_part
 from zoo.torch.nn.gradients import dtype_of, gradient, onto
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.nn.transforms import refuse_transforms
+from zoo.torch.operators import refuse_what_is_not_dense
 from zoo.torch.quantized import Quantized
 
 NUMBERS = (torch.bfloat16, torch.float16, torch.float32)
@@ -42,6 +43,7 @@ def product(
     """
     if not isinstance(x, torch.Tensor) or x.dim() == 0:
         raise ArgumentError(f"product: x: expected a tensor (..., K), got {_shown(x)}")
+    refuse_what_is_not_dense(f"a layer in {format}", "x", x)
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # numel() of a shape would fix the number of rows of an exported program
     y = _product(rows, weight, format, None, bias, features, kept, dtype, adds, promotion)
     if x.dim() == 2:
@@ -67,13 +69,18 @@ def grouped_product(
 
     Rows after the last offset give zeros, here and in the gradient of x.
     """
+    check_groups(x, weight, offsets)
+    return _product(x, weight, format, offsets, bias, features, kept, dtype, adds, promotion)
+
+
+def check_groups(x: torch.Tensor, weight: torch.Tensor | Quantized, offsets: torch.Tensor) -> None:
     if not isinstance(x, torch.Tensor) or x.dim() != 2:
         raise ArgumentError(f"grouped_product: x: expected a matrix (M, K), got {_shown(x)}")
+    refuse_what_is_not_dense("grouped_product", "x", x)
     if not isinstance(offsets, torch.Tensor) or offsets.dtype != torch.int32 or offsets.shape != weight.shape[:1]:
         raise ArgumentError(
             f"grouped_product: offsets: expected torch.int32 {tuple(weight.shape[:1])}, a group's end row, got {_shown(offsets)}"
         )
-    return _product(x, weight, format, offsets, bias, features, kept, dtype, adds, promotion)
 
 
 def _product(
