@@ -108,6 +108,10 @@ def test_a_small_model_learns(device: Any) -> None:
         (lambda x, w: zoo.jax.linear(x[:, :100], w[:, :100]), "K must be a multiple of 16"),
         (lambda x, w: zoo.jax.linear(x, w[:100], format="mxfp8"), "N must be a multiple of 8"),
         (lambda x, w: jax.vmap(lambda x: zoo.jax.linear(x, w))(x[None]), "vmap over a kernel is not defined"),
+        (
+            lambda x, w: jax.grad(lambda x: jax.grad(lambda x: zoo.jax.linear(x, w).sum())(x).sum())(x),
+            "linear, grouped_linear and experts have a first one and no second",
+        ),
         (lambda x, w: jax.hessian(lambda x: zoo.jax.linear(x, w).sum())(x), "has no derivative|vmap over a kernel"),
     ],
 )

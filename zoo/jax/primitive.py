@@ -79,7 +79,8 @@ def _refuse_to_lower(context: Any, *operands: Any, text: str) -> NoReturn:
 def _refuse_to_differentiate(operands: Any, tangents: Any, *, text: str) -> NoReturn:
     raise ArgumentError(
         f"{Described.read(text).kernel}: has no derivative, and an input depends on what is differentiated; "
-        "zoo.jax.linear has one, jax.custom_vjp gives it one, jax.lax.stop_gradient leaves the input out"
+        "zoo.jax.linear, grouped_linear and experts have a first one and no second, jax.custom_vjp gives it one, "
+        "jax.lax.stop_gradient leaves the input out"
     )
 
 
