@@ -107,6 +107,18 @@ def test_a_compiled_layer_sees_writes_of_modules_at_once_and_others_when_it_is_t
         assert torch.equal(compiled(x), 2 * before)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_casts_that_an_evaluation_has_read_still_follow_each_step(mode):
+    layer, x = Linear(64, 32), normal(8, 64)
+    layer.hold_casts = True
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    compiled(x).sum().backward()
+    with mode():
+        layer(x)
+    torch.optim.SGD(layer.parameters(), lr=1.0).step()
+    assert torch.equal(compiled(x), Linear.from_float(layer)(x))
+
+
 def test_a_step_between_forward_and_backward_is_refused():
     layer, x = Linear(64, 32), normal(8, 64).requires_grad_()
     layer.hold_casts = True

@@ -64,6 +64,22 @@ def test_weights_are_cast_once_for_all_micro_batches_of_a_step(casts):
     assert casts == ["both_ways"] * 4  # two steps of two layers
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_an_evaluation_casts_once_and_leaves_the_casts_of_the_step(casts, grouped):
+    layer, x = (GroupedLinear(2, 64, 32) if grouped else Linear(64, 32)), normal(8, 64).requires_grad_()
+    given = (x, torch.tensor([3, 8], dtype=torch.int32)) if grouped else (x,)
+    for mode in (torch.no_grad, torch.inference_mode):
+        for _ in range(2):
+            with mode():
+                layer(*given)
+    assert casts == ["squares"] * 2  # tensors of inference do not train
+    for _ in range(2):
+        layer(*given).sum().backward()
+        with torch.no_grad():
+            layer(*given)
+    assert casts == ["squares"] * 2 + ["both_ways"]
+
+
 WRITES = {
     "in place": lambda layer: layer.weight.mul_(2),
     "another parameter": lambda layer: setattr(layer, "weight", torch.nn.Parameter(2 * layer.weight.detach())),

@@ -114,7 +114,8 @@ def _product(
         kept = Kept()
     given = (x, master, bias, groups, *parts, size, kept, format, dtype, adds, promotion, *held_parts(held))
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, master, bias))):
-        return _forward(None, *(one.detach() if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given))
+        x, bias = (one.detach() if one is not None and one.requires_grad else one for one in (x, bias))
+        return _forward(None, x, master, bias, *given[3:])  # the weight itself, by which its casts are kept
     if not form.trains:
         raise ArgumentError(f"format '{format}' has no gradients: call it under torch.no_grad(), or train in {' or '.join(TRAINING)}")
     found: torch.Tensor = _with_gradients(*given)
@@ -170,7 +171,7 @@ def _forward(
         elif held:
             read, back = form.held(*held)
         else:
-            read, back = made(form, master, needs_x) if kept is None else kept(form, master, needs_x)
+            read, back = made(form, master.detach(), needs_x) if kept is None else kept(form, master, needs_x)
         if needs_weight:
             a, columns = form.rows_and_columns(filled, groups)
         else:
