@@ -112,6 +112,19 @@ def test_an_optimiser_that_writes_past_versions_is_seen():
     assert not layer(x).any()
 
 
+def test_steps_of_an_optimiser_cast_no_weight_that_does_not_train(casts):
+    layer, other, x = Linear(64, 32), torch.nn.Linear(64, 64), normal(8, 64)
+    layer.weight.requires_grad_(False)  # as below an adapter
+    optimiser = torch.optim.SGD(other.parameters(), lr=0.1)
+    for _ in range(3):
+        layer(other(x)).sum().backward()
+        optimiser.step()
+    assert casts == ["both_ways"]
+    layer.weight.requires_grad_()
+    layer(other(x))
+    assert casts == ["both_ways"] * 2
+
+
 def test_all_layers_watch_optimisers_by_one_hook():
     from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
 

@@ -72,7 +72,8 @@ class Kept:
             self.clear()
             return made(form, weight.detach(), back)
         stream = None if self.held else _stream(weight)  # held forms are as old as their weight
-        key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled(), stream)
+        steps = _steps if owner.requires_grad else None  # no optimiser writes the others
+        key = (form.name, weight.data_ptr(), weight._version, steps, torch.is_inference_mode_enabled(), stream)
         kept: Any = self._forms
         if kept is None or key != self._key or self._weight() is not owner or (back and kept[1] is None):
             along, turned = kept or (None, None)
