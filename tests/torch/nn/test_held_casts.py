@@ -119,6 +119,53 @@ def test_casts_that_an_evaluation_has_read_still_follow_each_step(mode):
     assert torch.equal(compiled(x), Linear.from_float(layer)(x))
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_closure_reads_casts_of_the_weights_that_its_optimiser_has_just_written(by_name):
+    losses = {}
+    for held in (False, True):
+        layer, x = model()[0], normal(8, 64)
+        layer.hold_casts = held
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        optimiser = torch.optim.LBFGS(layer.parameters(), lr=0.5, max_iter=3)
+        found = losses[held] = []
+
+        def closure(layer=layer, compiled=compiled, optimiser=optimiser, found=found, x=x):
+            optimiser.zero_grad()
+            loss = compiled(x).square().mean()
+            loss.backward()
+            found.append(loss.item())
+            return loss
+
+        optimiser.step(closure=closure) if by_name else optimiser.step(closure)
+    assert losses[True] == losses[False] and len(set(losses[True])) == 3
+
+
+@pytest.mark.parametrize("lent_to", ["eager", "compiled"])
+@pytest.mark.parametrize("kind", ["linear", "experts"])
+def test_weights_that_a_functional_call_lends_do_not_replace_held_casts(kind, lent_to):
+    p = problem(hidden=64, intermediate=64)
+    layer = Linear(64, 64) if kind == "linear" else Experts(4, 64, 64, gates="interleaved")
+    given = (p.x.float(),) if kind == "linear" else (p.x.float(), p.ids, p.weights)
+    layer.hold_casts = True
+    lent = {name: 2 * one.detach() for name, one in layer.named_parameters()}
+    other = copy.deepcopy(layer)
+    other.load_state_dict(lent)
+
+    def borrow(lent, *given):
+        return torch.func.functional_call(layer, lent, given)
+
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    before = compiled(*given)
+    if lent_to == "compiled":
+        borrow = torch.compile(borrow, backend="aot_eager")
+    with torch.no_grad():
+        assert torch.equal(borrow(lent, *given), other(*given))
+    assert torch.equal(compiled(*given), before)
+    before.sum().backward()
+    torch.optim.SGD(layer.parameters(), lr=1.0).step()
+    assert torch.equal(compiled(*given), copy.deepcopy(layer)(*given)) and not torch.equal(compiled(*given), before)
+
+
 def test_a_step_between_forward_and_backward_is_refused():
     layer, x = Linear(64, 32), normal(8, 64).requires_grad_()
     layer.hold_casts = True
@@ -147,23 +194,23 @@ def test_a_step_that_graphs_replay_casts_into_held_memory(monkeypatch):
     captured_step()
     layer.weight.data += 1  # as a replay writes: it changes no version and calls no hook
     FORM.cast_again(layer.weight.detach(), layer._kept._forms)
-    assert torch.equal(layer(x), fresh()) and memory(layer) == place and layer._kept.held_forms(FORM) is not None
+    assert torch.equal(layer(x), fresh()) and memory(layer) == place and layer._kept.held_forms(FORM, layer.weight) is not None
     layer.hold_casts = False
     layer.weight.data += 1
     assert torch.equal(layer(x), fresh())
     layer.hold_casts = True  # too late for the graph that was captured
     layer.weight.data += 1
-    assert torch.equal(layer(x), fresh()) and layer._kept.held_forms(FORM) is None
+    assert torch.equal(layer(x), fresh()) and layer._kept.held_forms(FORM, layer.weight) is None
 
 
 def test_a_copy_and_a_layer_let_go_cast_for_themselves():
     layer = Linear(64, 32)
     layer.hold_casts = True
-    assert not copy.deepcopy(layer).hold_casts and layer._kept.held_forms(FORM) is not None
+    assert not copy.deepcopy(layer).hold_casts and layer._kept.held_forms(FORM, layer.weight) is not None
     layer.in_bf16 = True
     layer.in_bf16 = False
-    assert layer._kept.held_forms(FORM) is not None
+    assert layer._kept.held_forms(FORM, layer.weight) is not None
     layer.hold_casts = False
-    assert layer._kept.held_forms(FORM) is None
+    assert layer._kept.held_forms(FORM, layer.weight) is None
     with pytest.raises(ArgumentError, match="is frozen, and casts no weight"):
         layer.freeze().hold_casts = True

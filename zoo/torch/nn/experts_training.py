@@ -55,7 +55,7 @@ def fused(
     kept: Any = None
     held: tuple[Any, ...] = ()
     if torch.compiler.is_compiling():
-        parts = [held_parts(one.held_forms(_FORM)) for one in both]
+        parts = [held_parts(one.held_forms(_FORM, w.weight)) for one, w in zip(both, (gate_up, down), strict=False)]
         adds, held = False, (*parts[0], *parts[1]) if len(parts) == 2 and all(parts) else ()
     else:
         lasting = len(both) == 2 and (all(one.held for one in both) or not capturing())

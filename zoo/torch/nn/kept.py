@@ -11,7 +11,7 @@ import weakref
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import Format
@@ -21,6 +21,21 @@ from zoo.torch.quantized import Quantized
 _steps = 0  # of all optimisers: some write through .data, which no version counts
 _held: weakref.WeakSet[Kept] = weakref.WeakSet()
 _BY_GRAPH = "_zoo_stepped_by_a_graph"  # of a parameter that replays change, which nothing counts
+
+
+def _before_step(optimiser: torch.optim.Optimizer, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Lets the closure of an optimiser, such as LBFGS, read casts of the weights that the optimiser has just written."""
+    closure = named.get("closure", given[1] if len(given) > 1 else None)
+    if not _held or not callable(closure):
+        return None
+
+    def following() -> Any:
+        stepped = {id(one) for group in optimiser.param_groups for one in group["params"]}
+        for kept in list(_held):
+            kept.follow(stepped)
+        return closure()
+
+    return ((*given[:1], following, *given[2:]), named) if "closure" not in named else (given, {**named, "closure": following})
 
 
 def _after_step(optimiser: torch.optim.Optimizer, *_: Any) -> None:
@@ -47,6 +62,7 @@ class Kept:
 
     def __init__(self) -> None:
         if not Kept._hooked:
+            register_optimizer_step_pre_hook(_before_step)
             register_optimizer_step_post_hook(_after_step)
             Kept._hooked = True
         self.held = False
@@ -68,6 +84,8 @@ class Kept:
         if weight.is_inference():  # which counts no versions
             return made(form, weight, back)
         owner = weight if self.parameter is None else self.parameter
+        if self.held and (holder := self._weight()) is not None and holder is not owner:
+            return made(form, weight.detach(), back)  # torch.func.functional_call lends a layer other weights
         if getattr(owner, _BY_GRAPH, False) and not self._by_graph:
             self.clear()
             return made(form, weight.detach(), back)
@@ -94,6 +112,8 @@ class Kept:
             )
         self.held = True
         _held.add(self)
+        if self._weight() is not weight:
+            self.loosen()
         with torch.inference_mode(False):
             self(form, weight, True)
 
@@ -114,11 +134,12 @@ class Kept:
             self._by_graph |= capturing()
             self(self._form, weight, True)
 
-    def held_forms(self, form: Format) -> tuple[Quantized, Quantized] | None:
-        """What a compiled layer reads."""
+    def held_forms(self, form: Format, weight: torch.Tensor | None) -> tuple[Quantized, Quantized] | None:
+        """What a compiled layer reads, unless torch.func.functional_call has lent it another weight."""
         if not self.held or self._forms is None or self._form is None or form.name != self._form.name:
             return None
-        if getattr(self._weight(), _BY_GRAPH, False) and not self._by_graph:
+        holder = self._weight()
+        if (holder is not None and holder is not weight) or (getattr(holder, _BY_GRAPH, False) and not self._by_graph):
             return None
         along, back = self._forms
         return None if back is None else (along, back)

@@ -107,7 +107,7 @@ def _product(
     parts = (None,) * 4 if frozen is None else (frozen.elements, frozen.scales, frozen.tensor_scale, _about(frozen))
     held = None
     if torch.compiler.is_compiling():
-        held, kept, adds = None if kept is None else kept.held_forms(form), None, False
+        held, kept, adds = None if kept is None else kept.held_forms(form, master), None, False
     elif x.is_cuda and torch.cuda.is_current_stream_capturing() and (kept is None or not kept.held):
         kept = None  # a graph casts each time that it runs
     elif kept is None:
