@@ -185,6 +185,28 @@ def test_a_checkpointed_layer_has_the_gradients_of_the_layer():
     assert all(torch.equal(found[name], one) for name, one in wanted.items())
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_choice_that_flips_when_it_is_recomputed_changes_no_shape(reentrant):
+    """Logits that tie, of which a recomputed router picks others."""
+    from torch.utils.checkpoint import checkpoint
+
+    p, calls = problem(), []
+    layer, x = layer_of(p), p.x.float().requires_grad_()
+    flipped = torch.where(p.ids < 0, p.ids, 3 - p.ids)
+
+    def block(x):
+        calls.append(None)
+        return layer(x, p.ids if len(calls) == 1 else flipped, p.weights)
+
+    y = checkpoint(block, x, use_reentrant=reentrant)
+    assert torch.equal(y, layer(x, p.ids, p.weights)) and not torch.equal(y, layer(x, flipped, p.weights))
+    y.sum().backward()
+    found, x.grad = [x.grad, layer.down.weight.grad.clone()], None
+    layer.zero_grad()
+    layer(x, flipped, p.weights).sum().backward()
+    assert len(calls) == 2 and torch.equal(found[0], x.grad) and torch.equal(found[1], layer.down.weight.grad)
+
+
 def test_weights_are_cast_anew_after_each_step_and_gradients_add_up():
     p = problem()
     layer, dy = layer_of(p), drawn(p)

@@ -69,6 +69,21 @@ def test_a_report_is_a_table(monkeypatch):
     assert lines[-1].startswith("total") and len(report) == 6
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_on_a_terminal_alone(terminal, monkeypatch):
+    import io
+    import sys
+
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    monkeypatch.setattr(sys, "stderr", screen := Screen())
+    zt.quantize_(torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(3))), "fp8b128")
+    shown = screen.getvalue()
+    assert ("quantising" in shown and "100%" in shown) if terminal else not shown
+
+
 class ForeignExperts(torch.nn.Module):
     """Experts as transformers has them: no linear layer, and most of a model's bytes."""
 
