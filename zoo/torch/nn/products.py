@@ -15,7 +15,7 @@ from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of, held_parts
 from zoo.torch.nn.gradients import dtype_of, gradient, onto
 from zoo.torch.nn.kept import Kept, made
-from zoo.torch.nn.transforms import refuse_transforms
+from zoo.torch.nn.transforms import refuse_batch, refuse_transforms
 from zoo.torch.operators import refuse_what_is_not_dense
 from zoo.torch.quantized import Quantized
 
@@ -200,7 +200,7 @@ class _Product(torch.autograd.Function):
             raise ArgumentError(
                 f"a layer in {ctx.format} has no second derivative; leave out create_graph=True, or use torch.nn.Linear here"
             )
-        refuse_transforms(f"the gradient of a layer in {ctx.format}", dy)
+        refuse_batch(f"the gradient of a layer in {ctx.format}", dy)
         groups, master, elements, scales, tensor_scale, *saved = ctx.saved_tensors  # which may be read once
         weight = elements, scales, tensor_scale
         size, width, shape = ctx.sizes

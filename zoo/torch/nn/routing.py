@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from zoo.errors import ArgumentError
-from zoo.torch.nn.transforms import refuse_transforms
+from zoo.torch.nn.transforms import refuse_batch
 
 ops: Any = torch.ops.zoo
 
@@ -45,7 +45,8 @@ def combine(d: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor | None = 
 
 def refuse_second_derivative(dy: torch.Tensor | None = None) -> None:
     """For a backward pass, which autograd runs with gradients enabled only where a second derivative is asked for."""
-    refuse_transforms("the gradient of Experts", dy)
+    if dy is not None:
+        refuse_batch("the gradient of Experts", dy)
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise ArgumentError("Experts: has no second derivative; call backward() or torch.autograd.grad() without create_graph=True")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
 from torch._C._functorch import TransformType, is_batchedtensor, is_legacy_batchedtensor, peek_interpreter_stack
 from torch.autograd import forward_ad
@@ -16,18 +18,22 @@ _WORDS = {
 
 
 def refuse_transforms(who: str, *given: torch.Tensor | None) -> None:
-    """given: what may have a tangent, which would be lost in silence, or be a batch, as is_grads_batched=True makes of gradients."""
+    """given: what may have a tangent, which would be lost in silence."""
     if torch.compiler.is_compiling():
         return
     innermost = peek_interpreter_stack()
-    found = None if innermost is None else _WORDS.get(innermost.key())
-    if any(one is not None and (is_batchedtensor(one) or is_legacy_batchedtensor(one)) for one in given):
-        found = _WORDS[TransformType.Vmap]
-    if found is None and forward_ad._current_level >= 0 and any(map(_has_tangent, given)):
-        found = _WORDS[TransformType.Jvp]
-    if found is not None:
-        raise ArgumentError(f"{who}: {found[0]} has no rule for layers; {found[1]}")
+    if innermost is not None and innermost.key() in _WORDS:
+        _refuse(who, innermost.key())
+    if forward_ad._current_level >= 0 and any(one is not None and forward_ad.unpack_dual(one).tangent is not None for one in given):
+        _refuse(who, TransformType.Jvp)
 
 
-def _has_tangent(one: torch.Tensor | None) -> bool:
-    return one is not None and forward_ad.unpack_dual(one).tangent is not None
+def refuse_batch(who: str, dy: torch.Tensor) -> None:
+    """A batch of gradients, as torch.autograd.grad(is_grads_batched=True) makes it."""
+    if not torch.compiler.is_compiling() and (is_batchedtensor(dy) or is_legacy_batchedtensor(dy)):
+        _refuse(who, TransformType.Vmap)
+
+
+def _refuse(who: str, transform: TransformType) -> NoReturn:
+    name, remedy = _WORDS[transform]
+    raise ArgumentError(f"{who}: {name} has no rule for layers; {remedy}")
