@@ -25,7 +25,14 @@ class Gate(NamedTuple):
 
 
 Numbers = tuple[tuple[str, float | None], ...]
-NAMES = ("limit", "alpha", "swiglu_limit", "swiglu_alpha")  # attributes that `_apply_gate` of transformers' experts reads
+NAMES = (
+    "limit",
+    "alpha",
+    "swiglu_limit",
+    "swiglu_alpha",
+    "gate_softcap",
+    "up_softcap",
+)  # attributes that `_apply_gate` of transformers' experts reads
 
 
 @cache

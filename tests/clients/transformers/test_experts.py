@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 
 import pytest
@@ -14,7 +15,7 @@ from tests.clients.transformers.models import MIXTURES, calls_of, config, model,
 from tests.torch.nn.expert_layers import MARGIN, deviation, in_float64, mutants, problem  # noqa: E402
 from tests.torch.nn.test_experts_serving import h_rounding, rounding  # noqa: E402
 from zoo.transformers import experts as of_zoo  # noqa: E402
-from zoo.transformers.gating import gate_of  # noqa: E402
+from zoo.transformers.gating import NAMES, gate_of  # noqa: E402
 
 
 def experts_of(name: str, p):
@@ -226,8 +227,10 @@ def test_the_gate_is_found_by_what_it_computes():
     assert gate_of(oss, None, (("limit", 7.0), ("alpha", 1.702))) == ("gpt_oss", 7.0, "interleaved")
     assert gate_of(oss, None, (("limit", 7.0), ("alpha", 1.5))) is None
     fp8 = transformers.integrations.finegrained_fp8.FP8Experts
-    numbers = (("limit", 10.0), ("swiglu_limit", 10.0), ("swiglu_alpha", None))
-    assert gate_of(fp8, act("silu"), numbers) == ("deepseek_v4", 10.0, "halves")
+    numbers = {name: 10.0 if name in ("limit", "swiglu_limit") else None for name in NAMES}
+    assert gate_of(fp8, act("silu"), tuple(numbers.items())) == ("deepseek_v4", 10.0, "halves")
+    if "gate_softcap" in inspect.getsource(fp8):  # of newer versions
+        assert gate_of(fp8, act("silu"), tuple({**numbers, "gate_softcap": 5.0, "up_softcap": 5.0}.items())) is None
 
 
 def test_an_activation_with_a_number_of_its_own_is_not_taken_for_its_default():
