@@ -98,3 +98,38 @@ def test_random_allocations_never_touch_each_other_and_leave_one_hole():
     for address in live:
         memory.free(address)
     assert memory.holes == [(0, memory.size)] and not memory.state.any()
+
+
+WAIT_FOR_ALL = """
+    mov.u32 %r1, %nctaid.x;
+    setp.eq.u32 %p1, %r0, 0;
+    @%p1 atom.global.add.u32 %r2, [%rd0], 1;
+L:  ld.relaxed.gpu.global.u32 %r3, [%rd0];
+    setp.lt.u32 %p2, %r3, %r1;
+    @%p2 bra L;
+"""
+
+
+@pytest.mark.parametrize(("threads", "shared"), [(128, 200_000), (384, 0)])
+def test_a_resident_cta_takes_four_megabytes_at_most(threads, shared):
+    module, peaks = emulator.Module(kernel(WAIT_FOR_ALL, parameters=1)), []
+    for grid in (2, 18):
+        gpu = emulator.Device(scheduling="last")
+        counter = gpu.alloc(np.zeros(1, np.uint32))
+        tracemalloc.start()
+        report = gpu.launch(module, "k", grid, threads, shared_bytes=shared, params=[counter], cooperative=True)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert report.ok, report
+        peaks.append(peak)
+    assert (peaks[1] - peaks[0]) / 16 < 4_000_000
+
+
+def test_of_a_file_of_22_megabytes_only_the_launched_entry_is_parsed():
+    body = "add.u32 %a1, %a2, 3;\n" * 2500
+    others = "".join(f".visible .entry other{i}()\n{{\n.reg .b32 %a<9>;\n{body}ret;\n}}\n" for i in range(420))
+    text = kernel("st.global.u32 [%rd0], %r0;", parameters=1) + others
+    assert len(text) > 22_000_000
+    gpu, module = emulator.Device(), emulator.Module(text, whole=False)
+    report = gpu.launch(module, "k", 1, 1, params=[gpu.alloc(4)])
+    assert report.ok and len(module.entries) == 421 and module.functions["other7"].statements is None
