@@ -72,6 +72,7 @@ class _Linear:
             why = cls._refusal(config)
         except Exception as error:  # another version of vLLM may have other configs
             why = because(error)
+        if why is not None:
             say_refused(f"{cls.weights} linear layers", "", why)
         return why is None, why
 
@@ -147,8 +148,12 @@ class ZooFp8BlockLinear(_Linear, Fp8BlockScaledMMLinearKernel):
     @classmethod
     def _refusal(cls, config: Any) -> str | None:
         tokens, weights = config.activation_quant_key.scale, config.weight_quant_key.scale
-        if tokens.static or tuple(tokens.group_shape) != (1, 128) or tuple(weights.group_shape) != (128, 128):
-            return "zoo has dynamic scales for 1 x 128 of tokens and 128 x 128 of weights"
+        shapes = tuple(tokens.group_shape), tuple(weights.group_shape)
+        if tokens.static or shapes != ((1, 128), (128, 128)):
+            how = "static" if tokens.static else "dynamic"
+            return (
+                f"{how} scales for {shapes[0]} of tokens and {shapes[1]} of weights, and zoo has dynamic ones for (1, 128) and (128, 128)"
+            )
         return super()._refusal(config)
 
     def _weight(self, layer: Any) -> Quantized:

@@ -46,7 +46,9 @@ def format_for(weights: str, quantized_tokens: bool) -> str | None:
 
 
 def no_format(weights: str, quantized_tokens: bool) -> str:
-    return f"zoo has no product of {weights} weights with {'quantised' if quantized_tokens else 'bf16'} tokens on this GPU"
+    why = f"zoo has no product of {weights} weights with {'quantised' if quantized_tokens else 'bf16'} tokens on this GPU"
+    other = None if quantized_tokens else serving.format_for(weights, False, _formats_here(), fp8_tokens=True)
+    return why if other is None else f"{why}; ZOO_VLLM_TOKENS=fp8 quantises tokens, for {other}"
 
 
 def load(format: str) -> None:
@@ -68,7 +70,8 @@ def say_served(kind: str, format: str, layer: str) -> None:
 
 
 def say_refused(kind: str, layer: str, why: object) -> None:
-    logger.warning_once("zoo: %s stay with vLLM's own kernel: %s (for one, %s)", kind, str(why), _pattern(layer))
+    said = f"{kind} stay with vLLM's own kernel: {why}"
+    logger.warning_once("zoo: %s", f"{said} (for one, {_pattern(layer)})" if layer else said)
 
 
 def _pattern(layer: str) -> str:

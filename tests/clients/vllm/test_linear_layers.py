@@ -1,5 +1,7 @@
 """vLLM's linear layers, loaded by vLLM's loaders from tiny checkpoints, beside float32."""
 
+import contextlib
+
 import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
@@ -200,6 +202,34 @@ def test_a_weight_that_zoo_refuses_is_served_by_the_kernel_that_vllm_takes_witho
     assert len(said) == 1 and why in said[0] and "model.layers.*.proj" in said[0]
     x = torch.randn(4, columns, dtype=torch.bfloat16)
     assert error(layer(x)[0], x.float() @ numbers[:, :columns].t()) < 0.2
+
+
+def fp8_blocks_of_64():
+    from vllm.model_executor.layers.quantization.fp8 import Fp8Config
+
+    return Fp8Config(is_checkpoint_fp8_serialized=True, activation_scheme="dynamic", weight_block_size=[64, 64])
+
+
+@pytest.mark.parametrize(
+    ("make", "gpu", "why"),
+    [
+        (fp8_blocks_of_64, HOPPER, ["(1, 64) of tokens and (64, 64) of weights"]),
+        (mxfp4_weights_alone_config, BLACKWELL, ["no product of mxfp4 weights with bf16 tokens", "ZOO_VLLM_TOKENS=fp8", "mxfp8_mxfp4"]),
+    ],
+    indirect=["gpu"],
+)
+def test_a_kind_that_zoo_has_not_is_left_to_vllm_with_one_warning(make, gpu, why, bf16, monkeypatch):
+    from vllm.model_executor.layers.linear import ColumnParallelLinear
+
+    from zoo.vllm import support
+
+    said = []
+    monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
+    for number in (0, 1):
+        with contextlib.suppress(ValueError):  # vLLM has no other kernel for a CPU
+            layer = ColumnParallelLinear(128, 128, bias=False, quant_config=make(), prefix=f"model.layers.{number}.proj")
+            assert not type(kernel_of(layer)).__name__.startswith("Zoo")
+    assert len(set(said)) == 1 and all(word in said[0] for word in [*why, "stay with vLLM's own kernel"])
 
 
 @pytest.mark.parametrize("name", ["ZooFp8BlockLinear", "ZooMxfp8Linear", "ZooMxFp4Linear"])
