@@ -38,9 +38,12 @@ def _check_settings(backend: str) -> None:
 
 def _fp8b128(method: Any, layer: Any) -> Quantized | None:
     folds = method.use_mxfp8 and method.convert_mxfp8_to_block and support.folds(layer.weight.device)
-    if not folds and (not method.block_quant or method.weight_block_size != [128, 128]):
+    if not folds and not method.block_quant:
         return None
     _check_settings("fp8_gemm_runner_backend")
+    if not folds and method.weight_block_size != [128, 128]:
+        where = "; zoo folds MXFP8 on Hopper alone" if method.use_mxfp8 else ""
+        raise ArgumentError(f"scales for {method.weight_block_size} of weights, and zoo reads scales for [128, 128]{where}")
     if folds:
         return in_fp8b128(Quantized(layer.weight.data, layer.weight_scale_inv.data, "mxfp8"))
     other = method.use_marlin or method.use_mxfp8 or not method.is_checkpoint_fp8_serialized
@@ -87,7 +90,7 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
     except Exception as error:
         say_refused(f"{weights} linear layers", because(error))
         return usual(method, layer)
-    if ready is None:  # FP8 of another kind, which is no matter of zoo's
+    if ready is None:  # FP8 with a scale of a tensor or a row, which is no matter of zoo's
         return usual(method, layer)
     weight, format = ready
     for name, part in zip(_NAMES[weights], (weight.elements, weight.scales, weight.tensor_scale), strict=False):

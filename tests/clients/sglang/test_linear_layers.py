@@ -163,6 +163,36 @@ def test_layers_that_zoo_refuses_go_through_sglangs_method_with_one_warning(why,
     assert ("ValueError: config namespace not published" in said[0]) == (why == "not published")
 
 
+@pytest.mark.parametrize(
+    ("block", "gpu", "why"),
+    [([64, 64], HOPPER, "scales for [64, 64] of weights, and zoo reads scales for [128, 128]"), ([1, 32], BLACKWELL, "Hopper alone")],
+    indirect=["gpu"],
+)
+def test_fp8_in_other_blocks_stays_with_sglang_with_one_warning(block, gpu, why, bf16, caplog):
+    from sglang.srt.layers.linear import ReplicatedLinear
+    from sglang.srt.layers.quantization.fp8 import Fp8Config
+
+    named = {"quant_method": "fp8" if block == [64, 64] else "mxfp8", "activation_scheme": "dynamic", "weight_block_size": block}
+    for number in (0, 1):
+        layer = ReplicatedLinear(128, 128, bias=False, quant_config=Fp8Config.from_config(named), prefix=f"layers.{number}.proj")
+        with contextlib.suppress(Exception):  # of SGLang on a CPU
+            layer.quant_method.process_weights_after_loading(layer)
+        assert not hasattr(layer, "zoo_about")
+    said = [one.getMessage() for one in caplog.records if one.name == "sglang.zoo"]
+    assert len(said) == 1 and why in said[0] and "stay with SGLang's own kernel" in said[0]
+
+
+def test_fp8_with_one_scale_of_a_tensor_stays_with_sglang_without_a_word(gpu, bf16, caplog):
+    from sglang.srt.layers.linear import ReplicatedLinear
+    from sglang.srt.layers.quantization.fp8 import Fp8Config
+
+    config = Fp8Config.from_config({"quant_method": "fp8", "activation_scheme": "dynamic"})
+    layer = ReplicatedLinear(128, 128, bias=False, quant_config=config, prefix="proj")
+    with contextlib.suppress(Exception):  # of SGLang on a CPU
+        layer.quant_method.process_weights_after_loading(layer)
+    assert not hasattr(layer, "zoo_about") and not [one for one in caplog.records if one.name == "sglang.zoo"]
+
+
 def test_a_layer_that_answers_any_name_is_not_taken_for_a_packed_layer():
     """SGLang's own tests call methods on mocks."""
     from zoo.sglang import experts, linear
