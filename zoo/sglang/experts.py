@@ -20,7 +20,7 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang.srt.runtime_context import get_exec, get_lora, get_parallel
 
 from zoo.errors import ArgumentError
-from zoo.sglang import support
+from zoo.sglang import exports, support
 from zoo.sglang.support import say_refused, say_served
 from zoo.torch.nn.experts import Experts
 from zoo.torch.quantized import Quantized
@@ -142,6 +142,7 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
         if parameter.data_ptr() not in kept:
             support.refuse_updates(layer)
             parameter.data = parameter.data.new_empty(0)
+    exports.refuse_exports(layer)
     say_served(f"{weights} experts", made.format)
     return None
 
@@ -199,6 +200,7 @@ def _apply(usual: Callable[..., Any], method: Any, layer: Any, dispatch_output: 
 
 def install() -> None:
     check_signatures({f"{method}.{name}": parameters for method in _METHODS.values() for name, parameters in _SIGNATURES.items()})
+    exports.install()
     for weights, method in _METHODS.items():
         hooks = {
             "create_moe_runner": partial(_choose, weights),

@@ -17,7 +17,7 @@ from sglang.srt.layers.linear import LinearBase
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from zoo.errors import ArgumentError
-from zoo.sglang import support
+from zoo.sglang import exports, support
 from zoo.sglang.support import say_refused, say_served
 from zoo.torch.folded import in_fp8b128
 from zoo.torch.nn.formats import format_of
@@ -103,6 +103,7 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
         layer.weight_scale_inv.format_ue8m0 = False
     layer.zoo_about = {name: getattr(weight, name) for name in ("format", "squares", "layout", "packed_shape")}
     layer.zoo_format = format
+    exports.refuse_exports(layer)
     say_served(f"{weights} linear layers", format)
     return None
 
@@ -125,6 +126,7 @@ def install() -> None:
     expected = {"process_weights_after_loading": "self layer", "apply": "self layer x bias"}
     check_signatures({f"{method}.{name}": parameters for method in _METHODS.values() for name, parameters in expected.items()})
     check_signatures({f"{_METHODS['fp8b128']}.{_JOINED}": "self layer"})
+    exports.install()
     for weights, method in _METHODS.items():
         target = method.replace(":", ".")
         for name in ("process_weights_after_loading", *([_JOINED] if weights == "fp8b128" else [])):
