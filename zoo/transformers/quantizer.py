@@ -7,7 +7,9 @@ frozen=False          linear layers become zoo.torch.nn.Linear with their parame
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.replace import _become
 from zoo.torch.quantized import Quantized
 from zoo.transformers.config import ZooConfig
-from zoo.transformers.declined import declined
+from zoo.transformers.declined import declined, warn_once
 from zoo.transformers.experts import arrangement
 
 _ROUTERS = ("gate", "router")  # ends of names, of products that choose experts
@@ -60,6 +62,7 @@ class ZooQuantizer(HfQuantizer):
         return config
 
     def _process_model_before_weight_loading(self, model: Any, **others: Any) -> None:
+        _check_names(model, self.quantization_config.modules_to_not_convert or [])
         if not self.quantization_config.frozen:
             return  # parameters are replaced while weights are loaded
         for name, module in self._chosen(model):
@@ -184,6 +187,25 @@ class ZooQuantizer(HfQuantizer):
     @property
     def is_compileable(self) -> bool:
         return True
+
+
+def _check_names(model: Any, named: list[str]) -> None:
+    """A misspelt entry of modules_to_not_convert would let zoo quantise a layer that is to stay as it is."""
+    modules = [name for name, _ in model.named_modules() if name]
+    for entry in named:
+        try:
+            found = any(not should_convert_module(name, [entry]) for name in modules)
+        except re.error as error:
+            raise ArgumentError(
+                f"ZooConfig: modules_to_not_convert: expected a name or a regular expression, got {entry!r}: {error}"
+            ) from None
+        if not found:
+            parts = sorted({name.rpartition(".")[2] for name in modules})
+            close = [*get_close_matches(entry, modules, 1, 0.8), *get_close_matches(entry.rpartition(".")[2], parts, 1, 0.8)]
+            advice = f"; the nearest name is {close[0]!r}" if close else ""
+            warn_once(
+                "modules_to_not_convert", f"{entry!r} names no module of {type(model).__name__}, so it keeps no layer from zoo{advice}"
+            )
 
 
 class _Quantise(ConversionOps):

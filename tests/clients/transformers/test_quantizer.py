@@ -175,6 +175,25 @@ def test_modules_that_are_named_stay(folder):
                     ("gate", "up", "down")), "model.layers.1.self_attn.o_proj", "lm_head"]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("entry", "advice"), [("o_porj", "'o_proj'"), ("model.layers.0.self_atn", "'model.layers.0.self_attn'"), ("experts", "")]
+)
+@pytest.mark.parametrize("frozen", [True, False])
+def test_an_entry_that_names_no_module_says_so_and_the_others_count(entry, advice, frozen, folder):
+    path, _ = folder("llama")
+    one, said = loaded(path, "fp8b128", frozen=frozen, modules_to_not_convert=["q_proj", entry])
+    assert len(said) == 1 and f"modules_to_not_convert: {entry!r} names no module of LlamaForCausalLM" in said[0]
+    assert said[0].endswith(advice) if advice else "nearest" not in said[0]
+    layer = one.model.layers[0].self_attn
+    assert type(layer.q_proj) is torch.nn.Linear and isinstance(layer.o_proj, Linear)
+
+
+def test_an_entry_that_is_no_regular_expression_is_named(folder):
+    path, _ = folder("llama")
+    with pytest.raises(ArgumentError, match=r"modules_to_not_convert.*'\*\.q_proj'"):
+        loaded(path, "fp8b128", modules_to_not_convert=["*.q_proj"])
+
+
 def test_wrong_configs_say_what_to_do():
     with pytest.raises(ArgumentError, match="no format 'fp7'"):
         ZooConfig("fp7")
