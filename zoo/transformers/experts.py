@@ -10,6 +10,7 @@ dropped. What zoo has no kernel for goes to transformers' "grouped_mm", and one 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -212,6 +213,16 @@ def _or_decline(module: Any, found: Gate | str) -> Gate | None:
 @torch.compiler.assume_constant_result
 def _say(name: str, reason: str) -> None:
     declined(name, reason)
+
+
+def after_unregister(default: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """What experts call under zoo's name after `unregister()`: transformers' own function."""
+
+    def forward(self: torch.nn.Module, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
+        _say(type(self).__name__, 'experts_implementation="zoo" is switched off; call zoo.transformers.register() to switch it on')
+        return default(self, hidden_states, top_k_index, top_k_weights)
+
+    return forward
 
 
 def _default(registry: str) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zoo.errors import ZooError
-from zoo.transformers.declined import declined, forget
+from zoo.transformers.declined import DEFAULT, forget, warn_once
 
 NAME = "zoo"
 _EXPERTS = ("self", "hidden_states", "top_k_index", "top_k_weights")
@@ -48,12 +48,12 @@ def register() -> Hooks:
             found.states[name] = "on"
         except Exception as error:  # another version of transformers may raise anything
             found.states[name] = f"off: {error}"
-            declined(name, f"transformers {transformers.__version__}: {error}")
+            warn_once(name, f"transformers {transformers.__version__}: {error}; {DEFAULT}")
     return found
 
 
 def unregister() -> None:
-    """Takes zoo out of all registries. Models that have its layers keep them."""
+    """Takes zoo out of all registries. Models that have its layers keep them; experts that called it call transformers' own, with a warning."""
     for name in list(_undo):
         _undo.pop(name)()
     forget()
@@ -72,19 +72,23 @@ def _check_arguments(function: Callable[..., Any], wanted: tuple[str, ...]) -> N
 def _experts() -> Callable[[], None]:
     from zoo.transformers.experts import experts_forward
 
-    registry = _module("integrations.moe").ALL_EXPERTS_FUNCTIONS
-    _check_arguments(registry["grouped_mm"], _EXPERTS)
-    registry.register(NAME, experts_forward)
-    return lambda: registry._global_mapping.pop(NAME, None)
+    return _in_registry(_module("integrations.moe").ALL_EXPERTS_FUNCTIONS, experts_forward)
 
 
 def _fp8_experts() -> Callable[[], None]:
     from zoo.transformers.experts import fp8_experts_forward
 
-    registry = _module("integrations.finegrained_fp8").ALL_FP8_EXPERTS_FUNCTIONS
-    _check_arguments(registry["grouped_mm"], _EXPERTS)
-    registry.register(NAME, fp8_experts_forward)
-    return lambda: registry._global_mapping.pop(NAME, None)
+    return _in_registry(_module("integrations.finegrained_fp8").ALL_FP8_EXPERTS_FUNCTIONS, fp8_experts_forward)
+
+
+def _in_registry(registry: Any, forward: Callable[..., Any]) -> Callable[[], None]:
+    """Models that live longer than zoo's registration look its name up in each call, so a stand-in stays when zoo goes."""
+    from zoo.transformers.experts import after_unregister
+
+    default = registry["grouped_mm"]
+    _check_arguments(default, _EXPERTS)
+    registry.register(NAME, forward)
+    return lambda: registry.register(NAME, after_unregister(default))
 
 
 def _fp8_linear() -> Callable[[], None]:

@@ -14,15 +14,19 @@ from transformers.integrations import finegrained_fp8, moe  # noqa: E402
 from transformers.quantizers import auto  # noqa: E402
 
 import zoo.transformers  # noqa: E402
+from tests.clients.transformers.models import model, tokens  # noqa: E402
 from zoo.errors import ZooError  # noqa: E402
+from zoo.transformers.experts import experts_forward, fp8_experts_forward  # noqa: E402
 
 
 def registries():
+    """What transformers looks up, without the stand-in that zoo leaves for models that live longer."""
     mappings = (moe.ALL_EXPERTS_FUNCTIONS._global_mapping, finegrained_fp8.ALL_FP8_EXPERTS_FUNCTIONS._global_mapping)
-    return [
-        *(dict(one) for one in (*mappings, auto.AUTO_QUANTIZER_MAPPING, auto.AUTO_QUANTIZATION_CONFIG_MAPPING)),
-        finegrained_fp8.fp8_linear,
-    ]
+    found = [dict(one) for one in (*mappings, auto.AUTO_QUANTIZER_MAPPING, auto.AUTO_QUANTIZATION_CONFIG_MAPPING)]
+    for one in found[:2]:
+        if one.get("zoo") not in (None, experts_forward, fp8_experts_forward):
+            assert one.pop("zoo").__qualname__.startswith("after_unregister")
+    return [*found, finegrained_fp8.fp8_linear]
 
 
 def test_importing_zoo_changes_nothing_and_imports_neither():
@@ -83,3 +87,36 @@ def test_without_transformers_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ZooError, match="pip install"):
         zoo.transformers.register()
+
+
+def test_a_model_that_lives_longer_than_the_registration_calls_transformers_own_experts_and_says_so(recwarn):
+    one = model("qwen3_moe")
+    one.set_experts_implementation("grouped_mm")
+    exact = one(tokens()).logits
+    one.set_experts_implementation("zoo")
+    served = one(tokens()).logits
+    zoo.transformers.unregister()
+    with pytest.warns(UserWarning, match=r"Qwen3MoeExperts: .*call zoo.transformers.register\(\)") as said:
+        found = [one(tokens()).logits for _ in range(2)]
+    assert len([each for each in said if "zoo.transformers" in str(each.message)]) == 1
+    assert not torch.equal(served, exact) and all(torch.equal(each, exact) for each in found)
+    zoo.transformers.register()
+    assert torch.equal(one(tokens()).logits, served)
+
+
+def test_fp8_experts_that_live_longer_than_the_registration_call_transformers_own(monkeypatch):
+    zoo.transformers.unregister()
+    asked = []
+    monkeypatch.setitem(finegrained_fp8.ALL_FP8_EXPERTS_FUNCTIONS._global_mapping, "grouped_mm", theirs(asked))
+    zoo.transformers.register()
+    zoo.transformers.unregister()
+    with pytest.warns(UserWarning, match=r"call zoo.transformers.register\(\)"):
+        finegrained_fp8.ALL_FP8_EXPERTS_FUNCTIONS["zoo"](torch.nn.Module(), 1, 2, 3)
+    assert asked == [(1, 2, 3)]
+
+
+def theirs(asked):
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        asked.append((hidden_states, top_k_index, top_k_weights))
+
+    return forward
