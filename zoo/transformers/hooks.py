@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,13 +43,16 @@ def register() -> Hooks:
         raise ZooError("zoo.transformers.register: transformers is not installed: pip install 'cubin-zoo[transformers]'") from None
     found = Hooks(transformers.__version__)
     for name, switch in _HOOKS.items():
+        if name == "PEFT merges" and importlib.util.find_spec("peft") is None:
+            continue
         try:
             if name not in _undo:
                 _undo[name] = switch()
             found.states[name] = "on"
         except Exception as error:  # another version of transformers may raise anything
             found.states[name] = f"off: {error}"
-            warn_once(name, f"transformers {transformers.__version__}: {error}; {DEFAULT}")
+            instead = "merge adapters before the first call of a model" if name == "PEFT merges" else DEFAULT
+            warn_once(name, f"transformers {transformers.__version__}: {error}; {instead}")
     return found
 
 
@@ -125,10 +129,19 @@ def _mxfp4() -> Callable[[], None]:
     return lambda: auto.AUTO_QUANTIZER_MAPPING.update(mxfp4=theirs)
 
 
+def _merges() -> Callable[[], None]:
+    from zoo.transformers.adapters import MERGES, base, follow_merges
+
+    for name, wanted in MERGES.items():
+        _check_arguments(getattr(base(), name), wanted)
+    return follow_merges()
+
+
 _HOOKS: dict[str, Callable[[], Callable[[], None]]] = {
     "experts": _experts,
     "FP8 experts": _fp8_experts,
     "FP8 linears": _fp8_linear,
     "ZooConfig": _quantizer,
     "MXFP4 experts": _mxfp4,
+    "PEFT merges": _merges,
 }

@@ -18,7 +18,7 @@ from zoo.torch.nn.formats import Format
 from zoo.torch.nn.gathered import Gathered
 from zoo.torch.quantized import Quantized
 
-_steps = 0  # of all optimisers: some write through .data, which no version counts
+_steps = 0  # of all optimisers, and calls of renew: some write through .data, which no version counts
 _held: weakref.WeakSet[Kept] = weakref.WeakSet()
 _BY_GRAPH = "_zoo_stepped_by_a_graph"  # of a parameter that replays change, which nothing counts
 
@@ -50,13 +50,21 @@ def _after_step(optimiser: torch.optim.Optimizer, *_: Any) -> None:
         kept.follow(addresses)
 
 
+def renew() -> None:
+    """After writes through .data: every layer casts its weight in its next call, and casts that are held are made again now."""
+    global _steps
+    _steps += 1
+    for kept in list(_held):
+        kept.follow(None)
+
+
 def capturing() -> bool:
     """Whether a CUDA graph records what runs. What it casts must be cast in each replay."""
     return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
 class Kept:
-    """The forms of one weight. A write through `weight.data` outside an optimiser is not seen: write under torch.no_grad() instead."""
+    """The forms of one weight. A write through `weight.data` outside an optimiser is not seen without `renew`: write under torch.no_grad()."""
 
     _hooked = False
 
@@ -128,9 +136,10 @@ class Kept:
         self.held = self._by_graph = False
         _held.discard(self)
 
-    def follow(self, stepped: set[int]) -> None:
+    def follow(self, stepped: set[int] | None) -> None:
+        """stepped: parameters that were written, or None for all."""
         weight = self._weight()
-        if self._forms is not None and self._form is not None and id(weight) in stepped:
+        if self._forms is not None and self._form is not None and weight is not None and (stepped is None or id(weight) in stepped):
             self._by_graph |= capturing()
             self(self._form, weight, True)
 

@@ -1,0 +1,117 @@
+"""Adapters of PEFT, whose merges write weights through .data: no merge may leave zoo with casts of the weights before."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'cubin-zoo[transformers]'")
+peft = pytest.importorskip("peft", reason="peft is not installed")
+
+import zoo.transformers  # noqa: E402
+from tests.clients.transformers.models import model, relative, tokens  # noqa: E402
+from zoo.transformers import ZooConfig  # noqa: E402
+
+LINEARS = {"target_modules": ["q_proj", "v_proj"]}
+EXPERTS = {"target_modules": [], "target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    model("qwen3_moe").save_pretrained(tmp_path)
+    return tmp_path
+
+
+def loaded(saved, where):
+    options = {"quantization_config": ZooConfig("fp8b128", frozen=False)} if where is LINEARS else {"experts_implementation": "zoo"}
+    return transformers.AutoModelForCausalLM.from_pretrained(saved, dtype=torch.float32, **options).eval()
+
+
+def with_adapters(saved, where):
+    """A model with adapters that was called without them, so that zoo keeps casts of its weights."""
+    one = loaded(saved, where)
+    with torch.no_grad():
+        before = one(tokens()).logits
+    torch.manual_seed(5)
+    made = peft.get_peft_model(one, peft.LoraConfig(r=4, **where)).eval()
+    for name, part in made.named_parameters():
+        if "lora_" in name:
+            part.data.normal_(std=0.3)
+    return made, before
+
+
+@pytest.mark.parametrize("where", [LINEARS, EXPERTS], ids=["linears", "experts"])
+@pytest.mark.parametrize("called", [True, False])
+@torch.no_grad()
+def test_merged_adapters_are_multiplied(where, called, saved):
+    made, before = with_adapters(saved, where)
+    if called:
+        made(tokens())
+    merged = made.merge_and_unload()
+    fresh = loaded(saved, where)
+    fresh.load_state_dict(merged.state_dict())
+    found = merged(tokens()).logits
+    assert torch.equal(found, fresh(tokens()).logits) and relative(found, before) > 0.5
+
+
+@pytest.mark.parametrize("where", [LINEARS, EXPERTS], ids=["linears", "experts"])
+@torch.no_grad()
+def test_adapters_that_are_merged_and_taken_out_again_leave_the_model_as_it_was(where, saved):
+    made, before = with_adapters(saved, where)
+    made.merge_adapter()
+    assert relative(made(tokens()).logits, before) > 0.5
+    made.unmerge_adapter()
+    with made.disable_adapter():
+        found = made(tokens()).logits
+        fresh = loaded(saved, where)
+        fresh.load_state_dict({name.replace("base_layer.", ""): one for name, one in base_of(made).items()})
+        assert torch.equal(found, fresh(tokens()).logits) and relative(found, before) < 0.02
+
+
+def base_of(made):
+    """Parameters without those of the adapters, by their names in a model without adapters."""
+    named = made.base_model.model.state_dict()
+    return {name: one for name, one in named.items() if "lora_" not in name}
+
+
+@torch.no_grad()
+def test_casts_that_are_held_are_made_again_at_a_merge(saved):
+    made, before = with_adapters(saved, LINEARS)
+    layers = [one for one in made.modules() if isinstance(one, zoo.torch.nn.Linear)]
+    for one in layers:
+        one.hold_casts = True
+    read = [one._kept.held_forms(zoo.torch.nn.formats.format_of("fp8b128"))[0].elements for one in layers]
+    kept = [one.clone() for one in read]
+    made.merge_adapter()
+    changed = [not torch.equal(one.view(torch.uint8), other.view(torch.uint8)) for one, other in zip(read, kept, strict=True)]
+    assert sum(changed) == 4 and relative(made(tokens()).logits, before) > 0.5
+
+
+def test_a_frozen_layer_refuses_adapters(saved):
+    one = transformers.AutoModelForCausalLM.from_pretrained(saved, quantization_config=ZooConfig("fp8b128"))
+    with pytest.raises((AttributeError, ValueError)):
+        peft.get_peft_model(one, peft.LoraConfig(r=4, **LINEARS))
+
+
+def test_peft_is_as_it_was_after_unregister():
+    from peft.tuners.lora.layer import Linear, ParamWrapper
+
+    def merges():
+        return [vars(kind).get(name) for kind in (Linear, ParamWrapper) for name in ("merge", "unmerge")]
+
+    on = merges()
+    zoo.transformers.unregister()
+    off = merges()
+    assert all(one.__wrapped__ is other for one, other in zip(on, off, strict=True)) and not hasattr(off[0], "__wrapped__")
+    zoo.transformers.register()
+    zoo.transformers.register()
+    assert [one.__wrapped__ for one in merges()] == off
+
+
+def test_another_peft_is_left_alone_and_one_warning_says_what_to_do(monkeypatch):
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    zoo.transformers.unregister()
+    monkeypatch.setattr(BaseTunerLayer, "unmerge", lambda self, something_new: None)
+    with pytest.warns(UserWarning, match="PEFT merges: .*something_new.*merge adapters before the first call"):
+        assert zoo.transformers.register().states["PEFT merges"].startswith("off: ")
