@@ -26,8 +26,8 @@ def register() -> None:
         _warn(f"ZOO_SGLANG: expected {', '.join(_SETTINGS)}, got {setting!r}")
         return
     for name, layers in _PARTS.items():
-        if name in _registered:
-            continue
+        if name in _registered or (name == "mxfp8" and len(_registered) < 2):
+            continue  # it lets SGLang load what the other parts then serve
         try:
             importlib.import_module(f"zoo.sglang.{name}").install()
             _registered.append(name)

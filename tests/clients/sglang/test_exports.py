@@ -11,7 +11,7 @@ import torch
 from tests.clients.experts import weights_of
 from tests.clients.sglang.test_experts import layer_of, runner  # noqa: F401
 from tests.clients.sglang.test_experts import load as load_experts
-from tests.clients.sglang.test_linear_layers import config_of, load
+from tests.clients.sglang.test_linear_layers import config_of, fresh, load  # noqa: F401
 from tests.clients.weights import error, quantised
 
 SEED = "zoo has packed weights of this instance.*ZOO_SGLANG=0"
@@ -52,6 +52,18 @@ def test_a_seed_instance_with_packed_experts_sends_nothing(weights, runner):  # 
     load_experts(layer, weights_of(weights)[0])
     sent, why = exporter(torch.nn.Sequential(layer)).init_weights_send_group_for_remote_instance("127.0.0.1", "1", 0, 2, "group")
     assert sent is False and "ZOO_SGLANG=0" in why
+
+
+def test_an_sglang_that_asks_nothing_before_it_sends_keeps_all_its_layers(gpu, fresh, monkeypatch, caplog):  # noqa: F811
+    from sglang.srt.model_executor.model_runner_components.weight_exporter import WeightExporter
+
+    import zoo.sglang
+
+    monkeypatch.delattr(WeightExporter, "_weight_export_unsupported_reason")
+    zoo.sglang.register()
+    said = [one.getMessage() for one in caplog.records]
+    assert not fresh and not zoo.sglang._registered
+    assert len(said) == 2 and all("_weight_export_unsupported_reason" in one and "SGLang's own kernels are used" in one for one in said)
 
 
 @pytest.mark.parametrize("served", [True, False])
