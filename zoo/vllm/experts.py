@@ -24,7 +24,7 @@ from zoo.runtime.torch_dtypes import torch_dtype
 from zoo.torch.nn.experts import Experts
 from zoo.torch.quantized import Quantized
 from zoo.torch.serving import because, check_signatures, squares
-from zoo.vllm.support import format_for, load, no_format, say_refused, say_served
+from zoo.vllm.support import format_for, load, no_format, say_refused, say_served, why_not_shared
 
 _PACKAGE = "vllm.model_executor.layers.fused_moe"
 _NUMBERS = ("swiglu_limit", "swiglu_alpha", "swiglu_beta")
@@ -158,7 +158,7 @@ class ZooRoutedExperts(RoutedExperts):
         if kind is None:
             return method
         try:
-            why = _refusal(method, self, kind)
+            why = why_not_shared() or _refusal(method, self, kind)
         except Exception as error:
             why = because(error)
         if why is not None:

@@ -34,7 +34,7 @@ from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.products import product
 from zoo.torch.quantized import Quantized
 from zoo.torch.serving import as_bytes, because, check_signatures, squares
-from zoo.vllm.support import format_for, load, mark_compiled_code, no_format, on_cpu, say_refused, say_served
+from zoo.vllm.support import format_for, load, mark_compiled_code, no_format, on_cpu, say_refused, say_served, why_not_shared
 
 _PACKAGE = "vllm.model_executor.kernels.linear"
 _SIGNATURES = {
@@ -69,7 +69,7 @@ class _Linear:
     @classmethod
     def can_implement(cls, config: Any) -> tuple[bool, str | None]:
         try:
-            why = cls._refusal(config)
+            why = why_not_shared() or cls._refusal(config)
         except Exception as error:  # another version of vLLM may have other configs
             why = because(error)
         if why is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 
 import torch
@@ -16,6 +17,7 @@ from zoo.torch import serving
 from zoo.torch.nn.formats import FORMATS, on_gpu
 
 logger = init_logger("vllm.zoo")
+_DAEMON = "vllm.model_executor.model_loader.weight_cache.daemon"  # which no engine imports
 served: Counter[tuple[str, str]] = Counter()  # (kind of layer, format): layers of this process
 
 
@@ -43,6 +45,13 @@ def why_not_here() -> str | None:
 def format_for(weights: str, quantized_tokens: bool) -> str | None:
     """The format that multiplies these weights here. Tokens are never coarser than the checkpoint says, unless ZOO_VLLM_TOKENS=fp8."""
     return serving.format_for(weights, quantized_tokens, _formats_here(), os.environ.get("ZOO_VLLM_TOKENS") == "fp8")
+
+
+def why_not_shared() -> str | None:
+    """Why zoo packs no weights that another process of vLLM maps, whose zoo may be off. vLLM's weight cache has a daemon, and engines."""
+    config = get_current_vllm_config_or_none()
+    maps = config is not None and config.load_config.load_format == "ipc_cache"
+    return "the weight cache shares them between processes" if maps or _DAEMON in sys.modules else None
 
 
 def no_format(weights: str, quantized_tokens: bool) -> str:

@@ -219,6 +219,12 @@ def test_layers_that_zoo_cannot_compute_keep_vllms_method(case, gpu, chosen, bf1
     assert len(said) == 1 and word in said[0]
 
 
+def test_experts_that_processes_share_keep_vllms_method(gpu, chosen, bf16, vllm_config, monkeypatch):
+    monkeypatch.setattr(vllm_config.load_config, "load_format", "ipc_cache")
+    layer = layer_of("modelopt")
+    assert type(layer.quant_method).__module__.startswith("vllm.") and not hasattr(layer.quant_method, "zoo")
+
+
 def test_weights_that_zoo_refuses_go_through_vllms_method_untouched(gpu, chosen, bf16, monkeypatch):
     from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
 

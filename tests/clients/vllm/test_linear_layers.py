@@ -1,6 +1,9 @@
 """vLLM's linear layers, loaded by vLLM's loaders from tiny checkpoints, beside float32."""
 
 import contextlib
+import importlib.util
+import sys
+import types
 
 import pytest
 
@@ -202,6 +205,25 @@ def test_a_weight_that_zoo_refuses_is_served_by_the_kernel_that_vllm_takes_witho
     assert len(said) == 1 and why in said[0] and "model.layers.*.proj" in said[0]
     x = torch.randn(4, columns, dtype=torch.bfloat16)
     assert error(layer(x)[0], x.float() @ numbers[:, :columns].t()) < 0.2
+
+
+@pytest.mark.parametrize("side", ["daemon", "engine"])
+def test_weights_that_processes_share_are_not_packed(side, gpu, bf16, vllm_config, monkeypatch):
+    """An engine without zoo would read the daemon's packed weights as its own."""
+    from zoo.vllm import support
+    from zoo.vllm.linear import ZooFp8BlockLinear, ZooNvFp4Linear
+
+    said = []
+    monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
+    assert ZooNvFp4Linear.can_implement(None) == (True, None) and not said and importlib.util.find_spec(support._DAEMON)
+    if side == "daemon":
+        monkeypatch.setitem(sys.modules, support._DAEMON, types.ModuleType("daemon"))
+    else:
+        monkeypatch.setattr(vllm_config.load_config, "load_format", "ipc_cache")
+    for kernel in (ZooNvFp4Linear, ZooFp8BlockLinear):
+        fits, why = kernel.can_implement(None)
+        assert not fits and "weight cache" in why
+    assert len(said) == 2
 
 
 def fp8_blocks_of_64():
