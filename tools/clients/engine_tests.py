@@ -1,8 +1,8 @@
 """Runs own tests of vLLM or SGLang with zoo's plugin: `python tools/clients/engine_tests.py vllm|sglang FOLDER`, where the engine is installed.
 
 FOLDER has the tests of the version that is installed, and only they are read there: for vLLM a clone, or what its source distribution
-unpacks to; for SGLang the folder `sglang` of the installed package or of a clone. By default the tests run that concern what the plugin
-touches: configs of quantization, the choice of kernels, experts, loaders, plugins.
+unpacks to (its tests import tblib); for SGLang the folder `sglang` of the installed package, or a clone, for its registered tests. By default
+the tests run that concern what the plugin touches: configs of quantization, the choice of kernels, experts, loaders, plugins.
 
 The tests run in two processes, first with the plugin switched off. A test that passes there passes with the plugin too, or the plugin is at
 fault: then this exits with 1. What does not pass without zoo is counted by its reason. On a CPU zoo's written rules serve the layers. --record
@@ -35,6 +35,7 @@ from tools.clients.record import Seen, write
 
 NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 SUITES = {"vllm": "its tests of quantisation and experts", "sglang": "its tests of quantised diffusion"}
+REGISTERED = "test/registered"  # a folder of SGLang that no package has
 TESTS = {  # folder: test_NAME.py
     "vllm": {
         "tests/quantization": "config_utils fp8 keep_param_objects modelopt quantization_config_args register_quantization_config",
@@ -47,6 +48,8 @@ TESTS = {  # folder: test_NAME.py
     "sglang": {
         "multimodal_gen/test/unit": "transformer_quant image_encoder_loader fsdp_load component_quantization_admission diffusion_plugins "
         "modelopt_fp4_capability_gate rowwise_fp8",
+        f"{REGISTERED}/unit/layers/quantization": "fp8_* modelopt_nvfp4* mxfp4_*",
+        f"{REGISTERED}/unit/model_loader": "*sharded* remote_instance_*",
     },
 }
 SECONDS = 300  # for a test
@@ -82,7 +85,9 @@ def main() -> int:
         *(f"{count}: {reason}" for reason, count in lacks.items()), *(f"FAILED {test}: {why}" for test, why in failures.items()), sep="\n"
     )
     if given.record:
-        write(Seen(NAMES[given.client], version, SUITES[given.client], device(), passed, len(failures), dict(lacks)), given.record)
+        registered = sum(REGISTERED in file for file in files)
+        suite = f"its registered tests, in {registered} files" if registered else SUITES[given.client]
+        write(Seen(NAMES[given.client], version, suite, device(), passed, len(failures), dict(lacks)), given.record)
     return bool(failures) or not passed
 
 
