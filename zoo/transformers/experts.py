@@ -26,6 +26,7 @@ from zoo.transformers.declined import declined
 from zoo.transformers.gating import NAMES, Gate, Numbers, gate_of
 
 FORMAT = "fp8b128"
+_NORM = "normalises what each expert gives, and zoo adds it up as it is"
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 _SCALES = tuple(getattr(torch, name) for name in ("float32", "float8_e8m0fnu") if hasattr(torch, name))
 
@@ -119,6 +120,8 @@ def arrangement(module: Any) -> Gate | str:
         return f"has no {missing[0]}, so the arrangement of its weights is unknown"
     if not module.has_gate or "_apply_gate" in module.__dict__:
         return "has no gates, or a gate that its class lacks"
+    if getattr(module, "has_post_expert_norm", False):
+        return _NORM
     gate_up, down = module.gate_up_proj, module.down_proj
     sizes = (tuple(gate_up.shape), tuple(down.shape))
     if gate_up.dim() == 3 and down.dim() == 3:
@@ -151,6 +154,8 @@ def _arranged_fp8(module: Any) -> Gate | None:
     missing = [name for name in wanted if not hasattr(module, name)]
     if missing:
         found = f"has no {missing[0]}"
+    elif getattr(module, "has_post_expert_norm", False):
+        found = _NORM
     elif module.activation_scheme != "dynamic":
         found = f"activations have {module.activation_scheme} scales"
     elif module.gate_up_proj.dtype != torch.float8_e4m3fn:

@@ -14,6 +14,7 @@ from zoo.transformers.declined import DEFAULT, forget, warn_once
 
 NAME = "zoo"
 _EXPERTS = ("self", "hidden_states", "top_k_index", "top_k_weights")
+_OPTIONS = ("experts_class", "experts_interface", "is_concatenated", "is_transposed", "has_bias", "has_gate", "has_post_expert_norm")
 
 
 class _Unlike(Exception):
@@ -76,6 +77,10 @@ def _check_arguments(function: Callable[..., Any], wanted: tuple[str, ...]) -> N
 def _experts() -> Callable[[], None]:
     from zoo.transformers.experts import experts_forward
 
+    given = inspect.signature(_module("integrations.moe").use_experts_implementation).parameters
+    unknown = [name for name in given if name not in _OPTIONS]
+    if unknown:  # experts that have it would be multiplied as if they had not
+        raise _Unlike(f"use_experts_implementation has the argument {unknown[0]}, which zoo does not know")
     return _in_registry(_module("integrations.moe").ALL_EXPERTS_FUNCTIONS, experts_forward)
 
 

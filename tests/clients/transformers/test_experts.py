@@ -267,6 +267,27 @@ def test_no_limit_of_a_gate_is_too_large_or_small_to_be_seen(limit):
         assert gate_of(Step, None, (("limit", limit),)) is None
 
 
+@pytest.mark.parametrize("weights", ["float", "FP8"])
+def test_experts_whose_results_are_normalised_stay_with_transformers(weights, monkeypatch):
+    """As Muse Spark's, of which a newer transformers multiplies the norm in its own function."""
+    one = model("qwen3_moe")
+    experts = one.model.layers[0].mlp.experts
+    assert not isinstance(of_zoo.arrangement(experts), str)
+    experts.has_post_expert_norm = True
+    assert "normalises" in of_zoo.arrangement(experts)
+    calls = []
+    monkeypatch.setattr(of_zoo, "_default", lambda registry: lambda self, x, *more: calls.append(registry) or x)
+    forward, module = (of_zoo.experts_forward, experts) if weights == "float" else (of_zoo.fp8_experts_forward, Fp8WithNorm())
+    with pytest.warns(UserWarning, match="normalises"):
+        forward(module, torch.ones(2, 64), None, None)
+    assert len(calls) == 1
+
+
+class Fp8WithNorm(torch.nn.Module):
+    gate_up_proj = gate_up_proj_scale_inv = down_proj = down_proj_scale_inv = block_size = activation_scheme = None
+    has_post_expert_norm = True
+
+
 def test_the_gate_of_a_model_that_is_made_in_bf16_on_meta_is_found():
     before = torch.get_default_dtype()
     gate_of.cache_clear()

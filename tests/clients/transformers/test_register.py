@@ -69,6 +69,14 @@ HOOKS = {
 }
 
 
+def test_experts_with_an_option_that_zoo_does_not_know_stay_with_transformers(monkeypatch):
+    zoo.transformers.unregister()
+    monkeypatch.setattr(moe, "use_experts_implementation", lambda experts_class=None, *, has_gate=True, has_something_new=False: None)
+    with pytest.warns(UserWarning, match="experts: .*has_something_new, which zoo does not know"):
+        found = zoo.transformers.register()
+    assert found.states["experts"].startswith("off: ") and found.states["ZooConfig"] == "on"
+
+
 @pytest.mark.parametrize("name", HOOKS)
 def test_a_hook_with_another_signature_stays_off_and_one_warning_says_why(name, monkeypatch):
     zoo.transformers.unregister()
