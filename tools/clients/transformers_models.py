@@ -151,7 +151,7 @@ def float_model(case: Case, device: str) -> Any:
                 one.zero_()  # corrections of routers; rotary frequencies follow
     for module in model.modules():
         if hasattr(module, "inv_freq"):
-            fresh = type(module)(case.config, device=device)
+            fresh = type(module)(case.config).to(device)
             for name, one in fresh.named_buffers():
                 module.register_buffer(name, one, persistent=False)
             module.attention_scaling = fresh.attention_scaling
