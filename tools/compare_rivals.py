@@ -1,11 +1,15 @@
 """Times zoo beside other libraries on a GPU and records what the README's picture and docs/performance.md show.
 
-    python tools/compare_rivals.py [--seed 1] [--problems 16] [--seconds 220] [--output docs/rivals.json]
+    python tools/compare_rivals.py [--seed 1 --seed 2] [--only dense,experts] [--problems 16] [--seconds 220] [--output docs/rivals.json]
 
-gemm.fp8b128.dense on problems that a seed draws, so many for each band of tokens, beside torch's block-wise product, DeepGEMM and torch's
-tensor-wise product. Each result is checked before it is timed; all take turns in CUDA graphs over operands that exceed the L2 cache. Nothing
-is built, and what cannot be imported is left out with the reason. The file is written after every problem. Exit status 1: zoo was wrong.
-tools/layer_tables.py times whole layers.
+dense        gemm.fp8b128.dense beside torch's block-wise product, DeepGEMM and torch's tensor-wise product
+contiguous   gemm.fp8b128.m_grouped_contiguous beside DeepGEMM, which pads groups to whole tiles
+masked       gemm.fp8b128.m_grouped_masked, which is told how many rows a slot uses on average, beside DeepGEMM, which is told too
+experts      gemm.fp8_mxfp4.m_grouped_contiguous, sums promoted or never, beside humming and triton_kernels
+
+Seeds draw so many problems for each band of rows. Each result is checked before it is timed; all take turns in CUDA graphs over operands that
+exceed the L2 cache. Nothing is built, and what cannot be imported is left out with the reason. The file is written after every problem; parts
+that are not timed keep their rows. Exit status 1: zoo was wrong. tools/layer_tables.py times whole layers.
 """
 
 from __future__ import annotations
@@ -14,121 +18,203 @@ import argparse
 import datetime
 import importlib.metadata
 import json
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
+from random import Random
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import zoo
-from tools.documentation.comparison import FILE, Comparison
-from tools.lab.gemm_shapes import BANDS, unseen
+from tools.documentation.comparison import FILE, PARTS, Comparison
+from tools.lab.gemm_shapes import unseen
 from zoo.benchmark.graphs import TorchReplay, in_turns
-from zoo.benchmark.operands import BLOCKS, SQUARES, Operands, column_major
+from zoo.benchmark.operands import BLOCKS, MXFP4, SQUARES, Operands, Scaling, column_major
 from zoo.benchmark.product import Product
-from zoo.benchmark.rivals import RIVALS, Case, Unavailable, replayed, torch_with_gpu
+from zoo.benchmark.rivals import FAST_SUMS, RIVALS, ROUNDED, Case, Unavailable, replayed, torch_with_gpu
 from zoo.packaged import packaged
+from zoo.reference.fragments import column_order
 from zoo.runtime import driver
 from zoo.runtime.hardware import describe
 
-DENSE = "gemm.fp8b128.dense"
-BESIDE = ("torch block-wise", "DeepGEMM", "torch tensor-wise")
 ROUNDS = 11
 WHERE = "cuda:0"
+BESIDE = {
+    "dense": ("torch block-wise", "DeepGEMM", "torch tensor-wise"),
+    "contiguous": ("DeepGEMM",),
+    "masked": ("DeepGEMM",),
+    "experts": ("humming", "triton_kernels"),
+}
+LAYERS = ((4096, 2048), (6144, 7168), (7168, 2048), (7168, 3072), (5760, 2880), (3072, 4096), (4096, 4096))  # N, K of published experts
+ROUTED = ((32, 4), (128, 4), (128, 8), (256, 8))  # experts, of a token
+MOST_ROWS, MOST_ELEMENTS = 65536, 4e9  # of all groups; of their weights
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--problems", type=int, default=16, help="of each band of tokens (default: 16)")
+    parser.add_argument("--seed", type=int, action="append", help="may be repeated (default: 1)")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas (default: all)")
+    parser.add_argument("--problems", type=int, default=16, help="of each band and seed (default: 16)")
     parser.add_argument("--seconds", type=float, default=220, help="begin nothing after so many (default: 220)")
     parser.add_argument("--output", type=Path, default=FILE)
     asked = parser.parse_args()
+    parts, seeds = asked.only.split(","), asked.seed or [1]
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"--only: no part is named {' or '.join(sorted(unknown))}")
     torch, end = torch_with_gpu(), time.monotonic() + asked.seconds
-    torch.manual_seed(asked.seed)
+    torch.manual_seed(seeds[0])
     torch.zeros(1, device=WHERE)  # makes the context in which zoo works, too
+    before = json.loads(asked.output.read_text()) if asked.output.exists() else {}
     found: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         **asdict(describe(driver.device(0))),
         "libraries": libraries(),
         "digest": packaged.digest,
-        "seed": asked.seed,
-        "less": {name: rival.less for name, rival in RIVALS.items() if name in BESIDE and rival.less},
-        "dense": [],
+        "seeds": seeds,
+        "less": {name: RIVALS[name].less for name in sum(BESIDE.values(), ()) if RIVALS[name].less},
+        **{part: before.get(part, []) for part in PARTS if part not in parts},
+        **{part: [] for part in parts},
     }
     wrong = left = 0
-    for words, step in dense(torch, problems(asked.seed, asked.problems)):
-        if time.monotonic() > end:
-            left += 1
-            continue
-        one = step()
-        wrong += "zoo" in one["refused"]
-        found["dense"].append(one)
-        asked.output.write_text(json.dumps(found, indent=1) + "\n")
-        print(words, said(one), flush=True)
-    ratios = Comparison(found).ratios()
-    found["bands"] = [asdict(one) for one in ratios]
+    for part in parts:
+        for sizes, product in (one for seed in seeds for one in problems(part, seed, asked.problems)):
+            if time.monotonic() > end:
+                left += 1
+                continue
+            one = {"sizes": sizes, **compared(torch, part, product)}
+            wrong += any(name.startswith("zoo") for name in one["refused"])
+            found[part].append(one)
+            asked.output.write_text(json.dumps(found, indent=1) + "\n")
+            print(part, *(f"{name} {size}" for name, size in sizes.items()), said(one), flush=True)
     asked.output.write_text(json.dumps(found, indent=1) + "\n")
-    for ratio in ratios:
-        print(f"{ratio.tokens[0]:6} to {ratio.tokens[1]:5} {ratio.rival:20} {ratio.mean:.3f} worst {ratio.worst:.3f} of {ratio.problems}")
+    for name, ratio in [(part, ratio) for part in parts for ratio in Comparison(found).ratios(part)]:
+        who = f"{name}, {ratio.form}, {ratio.rival}"
+        print(f"{who:45} {ratio.tokens[0]:6} to {ratio.tokens[1]:5} {ratio.mean:.3f} worst {ratio.worst:.3f} of {ratio.problems}")
     if left:
         print(f"no time for {left}", file=sys.stderr)
     sys.exit(1 if wrong else 0)
 
 
-def problems(seed: int, count: int) -> list[tuple[int, int, int]]:
-    """M, N, K: so many of each band of tokens, in turn."""
-    drawn = unseen(seed, 40 * count)
-    bands = [[one for one in drawn if least <= one[0] <= most][:count] for least, most in BANDS]
-    return [one for row in zip(*bands, strict=True) for one in row]
+# ---- problems ------------------------------------------------------------------------------------------------------------------------
 
 
-Steps = Iterator[tuple[str, Callable[[], dict[str, Any]]]]
+def problems(part: str, seed: int, count: int) -> list[tuple[dict[str, int], Product]]:
+    """Sizes by name and the product: so many of each band, in turn."""
+    if part == "dense":
+        shapes = unseen(seed, 40 * count)
+        bands = [[one for one in shapes if least <= one[0] <= most][:count] for least, most in PARTS[part].bands]
+        return [({"M": M, "N": N, "K": K}, Product("fp8b128", "dense", M, N, K)) for row in zip(*bands, strict=True) for M, N, K in row]
+    random = Random(f"{part} {seed}")
+    draw = drawn_experts if part == "experts" else partial(drawn_groups, part)
+    return [draw(random, band) for _ in range(count) for band in PARTS[part].bands]
 
 
-def dense(torch: Any, drawn: list[tuple[int, int, int]]) -> Steps:
-    makers = {"zoo": zoo_block_wise} | {name: RIVALS[name].make for name in BESIDE}
-    cache = int(torch.cuda.get_device_properties(0).L2_cache_size)
+def drawn_groups(part: str, random: Random, band: tuple[int, int]) -> tuple[dict[str, int], Product]:
+    """Groups of a mean of `rows`, each 30 % more or less; slots are a half longer than that, and a multiple of 64."""
+    while True:
+        (N, K), groups, rows = random.choice(LAYERS), random.choice((4, 8, 16, 32, 64, 128)), logarithmic(random, band)
+        if groups * rows <= MOST_ROWS and groups * N * K <= MOST_ELEMENTS:
+            break
+    used = tuple(max(1, round(rows * (0.7 + 0.6 * random.random()))) for _ in range(groups))
+    sizes = {"groups": groups, "rows": rows, "N": N, "K": K}
+    if part == "contiguous":
+        ends = tuple(accumulate(used))
+        return sizes, Product("fp8b128", "m_grouped_contiguous", ends[-1], N, K, ends)
+    R = -(-3 * rows // 2 // 64) * 64
+    ends = tuple(R * (group + 1) for group in range(groups))
+    return sizes, Product("fp8b128", "m_grouped_masked", ends[-1], N, K, ends, used=used)
 
-    def step(M: int, N: int, K: int) -> dict[str, Any]:
-        product, refused, replays = Product("fp8b128", "dense", M, N, K), dict[str, str](), dict[str, TorchReplay]()
-        for name, make in makers.items():
-            try:
-                replays[name] = replayed(make, product, 0, cache)
-            except Unavailable as reason:
-                refused[name] = str(reason)
-        return {"sizes": {"M": M, "N": N, "K": K}, "microseconds": timed(replays), "refused": refused}
 
-    return ((f"{M} x {N} x {K}", partial(step, M, N, K)) for M, N, K in drawn)
+def drawn_experts(random: Random, band: tuple[int, int]) -> tuple[dict[str, int], Product]:
+    """Tokens choose their experts evenly."""
+    while True:
+        (N, K), (experts, top), tokens = random.choice(LAYERS), random.choice(ROUTED), logarithmic(random, band)
+        if tokens * top <= MOST_ROWS and experts * N * K <= MOST_ELEMENTS:
+            break
+    chosen = Counter(expert for _ in range(tokens) for expert in random.sample(range(experts), top))
+    ends = tuple(accumulate(chosen[expert] for expert in range(experts)))
+    sizes = {"experts": experts, "top": top, "tokens": tokens, "N": N, "K": K}
+    return sizes, Product("fp8_mxfp4", "m_grouped_contiguous", ends[-1], N, K, ends)
 
 
-def zoo_block_wise(torch: Any, product: Product, device: str) -> Case:
+def logarithmic(random: Random, band: tuple[int, int]) -> int:
+    least, most = band
+    return round(math.exp(random.uniform(math.log(least), math.log(most))))
+
+
+# ---- zoo's calls ---------------------------------------------------------------------------------------------------------------------
+
+
+def by_blocks(torch: Any, product: Product, device: str) -> Case:
+    """FP8 with a scale for 1 x 128 of A and for 128 x 128 of B."""
     one = Operands(torch, product, BLOCKS, SQUARES, device)
+    a, a_scale, more = one.a.elements, column_major(one.a.scales)[: product.M], {}
     d = torch.empty((product.M, product.N), dtype=torch.bfloat16, device=device)
-    arguments = {
-        "a": one.a.elements,
-        "a_scale": column_major(one.a.scales)[: product.M],
-        "b": one.b.elements[0],
-        "b_scale": one.b.scales[0],
-    }
+    b, b_scale, result = one.b.elements, one.b.scales, d
+    if product.grouping == "dense":
+        b, b_scale = b[0], b_scale[0]
+    elif product.grouping == "m_grouped_contiguous":
+        more = {"offsets": one.ends}
+    else:
+        G = len(product.ends)
+        a, result = a.unflatten(0, (G, -1)), d.unflatten(0, (G, -1))
+        a_scale = one.a.scales.unflatten(0, (G, -1)).mT.contiguous().mT
+        rows = torch.tensor(product.used, dtype=torch.int32, device=device)
+        more = {"rows": rows, "expected_rows": -(-sum(product.used) // G)}
 
     def call() -> Any:
-        zoo.launch(DENSE, **arguments, d=d)
+        zoo.launch(f"gemm.fp8b128.{product.grouping}", a=a, a_scale=a_scale, b=b, b_scale=b_scale, d=result, **more)
         return d
 
     return Case(call, one.expected, one.bytes)
 
 
-def timed(replays: dict[str, TorchReplay]) -> dict[str, float]:
+def by_experts(promotion: str, torch: Any, product: Product, device: str) -> Case:
+    """e4m3 rows with a scale each, by packed MXFP4."""
+    import zoo.torch
+
+    one = Operands(torch, product, Scaling("float8_e4m3fn", 1, product.K), MXFP4, device)
+    order = torch.from_numpy(column_order(product.K)).to(device)
+    whole = torch.nn.functional.pad(one.a.elements.view(torch.uint8), (0, len(order) - product.K))
+    a = whole[:, order].view(torch.float8_e4m3fn).unflatten(1, (-1, 64))
+    b, b_row_scale = torch.ops.zoo.pack_mxfp4_fragments(one.b.elements, one.b.scales, gates="plain", tokens="fp8")
+    d = torch.empty((product.M, product.N), dtype=torch.bfloat16, device=device)
+    arguments = {"a": a, "a_scale": one.a.scales.flatten(), "b": b, "b_row_scale": b_row_scale, "offsets": one.ends, "d": d}
+
+    def call() -> Any:
+        zoo.launch("gemm.fp8_mxfp4.m_grouped_contiguous", **arguments, promotion=promotion)
+        return d
+
+    return Case(call, one.expected, one.bytes, FAST_SUMS if promotion == "never" else ROUNDED)
+
+
+OURS: dict[str, dict[str, Callable[[Any, Product, str], Case]]] = {
+    "experts": {"zoo": partial(by_experts, "regular"), "zoo, never promoted": partial(by_experts, "never")}
+}
+
+
+def compared(torch: Any, part: str, product: Product) -> dict[str, Any]:
+    """Microseconds of each library, or why there are none."""
+    makers = OURS.get(part, {"zoo": by_blocks}) | {name: RIVALS[name].make for name in BESIDE[part]}
+    cache = int(torch.cuda.get_device_properties(0).L2_cache_size)
+    refused, replays = dict[str, str](), dict[str, TorchReplay]()
+    for name, make in makers.items():
+        try:
+            replays[name] = replayed(make, product, 0, cache)
+        except Unavailable as reason:
+            refused[name] = str(reason)
     times = in_turns(replays, ROUNDS)
     for replay in replays.values():
         replay.close()
-    return {name: round(microseconds, 3) for name, microseconds in times.items()}
+    return {"microseconds": {name: round(one, 3) for name, one in times.items()}, "refused": refused}
 
 
 def said(one: dict[str, Any]) -> str:
@@ -138,7 +224,7 @@ def said(one: dict[str, Any]) -> str:
 
 def libraries() -> dict[str, str | None]:
     found: dict[str, str | None] = {}
-    for name in ("torch", "triton", "deep_gemm", "triton_kernels", "nvidia-cublas"):
+    for name in ("torch", "triton", "deep_gemm", "triton_kernels", "humming", "nvidia-cublas"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tools import compare_rivals
-from tools.documentation.comparison import Comparison
+from tools.documentation.comparison import PARTS, Comparison
 from zoo.benchmark import rivals
 from zoo.benchmark.layer_models import Model
 from zoo.benchmark.moe_layers import ROUTED, Layer, Tokens
@@ -17,6 +17,15 @@ from zoo.runtime.hardware import Hardware
 
 torch = pytest.importorskip("torch")
 importlib.import_module("zoo.torch")  # registers the operators
+GROUPS = {"groups": 3, "rows": 20, "N": 128, "K": 192}
+SMALL_PROBLEMS = {
+    "dense": [({"M": M, "N": N, "K": K}, Product("fp8b128", "dense", M, N, K)) for M, N, K in ((1, 64, 192), (130, 128, 256))],
+    "contiguous": [(GROUPS, Product("fp8b128", "m_grouped_contiguous", 61, 128, 192, (20, 20, 61)))],
+    "masked": [(GROUPS, Product("fp8b128", "m_grouped_masked", 192, 128, 192, (64, 128, 192), used=(20, 1, 39)))],
+    "experts": [
+        ({"experts": 2, "top": 1, "tokens": 9, "N": 64, "K": 128}, Product("fp8_mxfp4", "m_grouped_contiguous", 9, 64, 128, (4, 9)))
+    ],
+}
 SMALL = Model(experts=4, hidden=192, inner=128)
 
 
@@ -38,7 +47,8 @@ def on_a_cpu(monkeypatch, tmp_path):
     """The script with torch's CPU in the GPU's place; gives a function that runs it and returns (exit status, record)."""
 
     def launch(name, *, d, **arguments):
-        d.copy_(torch.ops.zoo.gemm_fp8b128_dense(**arguments))
+        sizes = {"N": d.shape[1]} if "b_row_scale" in arguments else {}
+        d.copy_(getattr(torch.ops.zoo, name.replace(".", "_"))(**arguments, **sizes))
 
     monkeypatch.setattr(compare_rivals.zoo, "launch", launch)
     for module in (compare_rivals, rivals):
@@ -49,7 +59,7 @@ def on_a_cpu(monkeypatch, tmp_path):
     monkeypatch.setattr(compare_rivals, "describe", lambda _: Hardware("NVIDIA H200", "9.0", "580 (CUDA 13.0)"))
     monkeypatch.setattr(compare_rivals.driver, "device", lambda _: None)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=1))
-    monkeypatch.setattr(compare_rivals, "problems", lambda *_: [(1, 64, 192), (130, 128, 256)])
+    monkeypatch.setattr(compare_rivals, "problems", lambda part, *_: SMALL_PROBLEMS[part])
 
     def run(*arguments):
         file = tmp_path / "found.json"
@@ -62,26 +72,41 @@ def on_a_cpu(monkeypatch, tmp_path):
 
 
 def test_absent_libraries_are_reasons_and_the_record_is_whole(on_a_cpu):
-    status, found = on_a_cpu()
-    assert status == 0 and [one["sizes"]["M"] for one in found["dense"]] == [1, 130]
+    status, found = on_a_cpu("--only", "dense")
+    assert status == 0 and [one["sizes"]["M"] for one in found["dense"]] == [1, 130] and found["experts"] == []
     for one in found["dense"]:
         assert set(one["microseconds"]) == {"zoo", "torch tensor-wise"} and "deep_gemm" in one["refused"]["DeepGEMM"]
-    assert [(one["rival"], one["tokens"], one["mean"]) for one in found["bands"]] == [
-        ("torch tensor-wise", [1, 16], 1.0), ("torch tensor-wise", [129, 2048], 1.0),
+    assert [(one.rival, one.tokens, one.mean) for one in Comparison(found).ratios()] == [
+        ("torch tensor-wise", (1, 16), 1.0), ("torch tensor-wise", (129, 2048), 1.0),
     ]  # fmt: skip
     assert Comparison(found).rivals("dense") == ["torch tensor-wise"] and "torch" in found["libraries"]
 
 
+def test_zoos_calls_of_every_part_are_right_and_a_part_that_is_not_timed_keeps_its_rows(on_a_cpu):
+    status, found = on_a_cpu("--only", "contiguous,masked")
+    assert status == 0 and all(list(found[part][0]["microseconds"]) == ["zoo"] for part in ("contiguous", "masked"))
+    status, after = on_a_cpu("--only", "experts")
+    assert status == 0 and list(after["experts"][0]["microseconds"]) == ["zoo", "zoo, never promoted"]
+    assert after["masked"] == found["masked"] and after["less"].keys() >= {"torch tensor-wise"}
+
+
+def test_a_part_of_another_name_is_refused(on_a_cpu, capsys):
+    with pytest.raises(FileNotFoundError):  # nothing is written
+        on_a_cpu("--only", "dense,grouped")
+    assert "no part is named grouped" in capsys.readouterr().err
+
+
 def test_a_wrong_result_of_zoo_fails_the_run_and_is_not_timed(on_a_cpu, monkeypatch):
     monkeypatch.setattr(compare_rivals.zoo, "launch", lambda name, *, d, **arguments: d.fill_(1))
-    status, found = on_a_cpu()
-    assert status == 1 and all("wrong" in one["refused"]["zoo"] and "zoo" not in one["microseconds"] for one in found["dense"])
-    assert found["bands"] == []
+    for part in SMALL_PROBLEMS:
+        status, found = on_a_cpu("--only", part)
+        assert status == 1 and all("wrong" in one["refused"]["zoo"] and "zoo" not in one["microseconds"] for one in found[part])
+        assert Comparison(found).ratios(part) == []
 
 
 def test_what_there_was_no_time_for_is_said(on_a_cpu, capsys):
     status, found = on_a_cpu("--seconds", "-1")
-    assert status == 0 and found["dense"] == [] and "no time for 2" in capsys.readouterr().err
+    assert status == 0 and found["dense"] == [] and "no time for 5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["zoo", "torch bf16"])
@@ -96,11 +121,16 @@ def test_a_layer_with_one_mistake_is_told_from_a_right_one(name):
     assert rivals.error_of(torch, made.case(tokens), product, "cpu") > case.tolerance
 
 
-def test_problems_of_a_seed_are_as_many_in_every_band():
-    drawn = compare_rivals.problems(1, 16)
-    assert drawn == compare_rivals.problems(1, 16) != compare_rivals.problems(2, 16)
-    for least, most in compare_rivals.BANDS:
-        assert sum(least <= M <= most for M, _, _ in drawn) == 16
+@pytest.mark.parametrize("part", list(PARTS))
+def test_problems_of_a_seed_are_as_many_in_every_band(part):
+    drawn = compare_rivals.problems(part, 1, 16)
+    assert drawn == compare_rivals.problems(part, 1, 16) != compare_rivals.problems(part, 2, 16)
+    for least, most in PARTS[part].bands:
+        assert sum(least <= sizes[PARTS[part].size] <= most for sizes, _ in drawn) == 16
+    for sizes, product in drawn:
+        assert (sizes["N"], sizes["K"]) == (product.N, product.K) and product.ends[-1:] in ((), (product.M,))
+        slots = (end - begin for begin, end in pairwise((0, *product.ends)))
+        assert all(0 < used <= slot for used, slot in zip(product.used, slots, strict=False))
 
 
 def block_wise(a, b, a_scale, a_recipe, b_scale, b_recipe, *swizzles):

@@ -252,7 +252,7 @@ def test_a_new_comparison_is_a_new_picture_and_new_tables(copy):
         {"name": f"{T} tokens", "model": "gpt-oss-20b", "tokens": T, "microseconds": {"zoo": 10.0, "torch bf16": 9.0}, "refused": {}}
         for T in (1, 8)
     ]
-    words = {"device": "GPU", "driver": "1", "date": "2026-01-01", "libraries": {}, "seed": 1, "less": {}}
+    words = {"device": "GPU", "driver": "1", "date": "2026-01-01", "libraries": {}, "seeds": [1], "less": {}}
     about = {"device": "GPU", "driver": "1", "libraries": {}, "digest": ""}
     (copy / "docs" / "rivals.json").write_text(json.dumps({**words, "dense": dense}))
     (copy / "docs" / "layers.json").write_text(json.dumps({"serving": {"about": about, "date": "2026-01-01", "rows": layers}}))

@@ -5,6 +5,7 @@ Whole layers are those that serve in docs/layers.json.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import sys
@@ -22,9 +23,28 @@ _LESS = {"torch bf16": "bf16 weights, with 3.8 times the bytes"}
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """zoo's time over a rival's, of the problems of a band."""
+class Part:
+    """A kind of GEMM, and the bands of sizes in which its problems are drawn."""
 
+    title: str
+    size: str  # that the bands are of, by its name in a record
+    words: str  # the same for readers
+    bands: tuple[Band, ...]
+
+
+PARTS = {
+    "dense": Part("One FP8 GEMM", "M", "tokens", BANDS),
+    "contiguous": Part("FP8 experts, contiguous rows", "rows", "rows of an expert", ((16, 127), (128, 255), (256, 511), (512, 4096))),
+    "masked": Part("FP8 experts, masked slots", "rows", "rows of a slot", ((1, 64), (65, 256))),
+    "experts": Part("MXFP4 experts, FP8 activations", "tokens", "tokens", ((1, 8), (9, 128), (129, 2048), (2049, 8192))),
+}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """zoo's time over a rival's, of the problems of a band. `form`: of zoo's kernel, where it has two."""
+
+    form: str
     tokens: Band
     rival: str
     problems: int
@@ -46,23 +66,26 @@ class Comparison:
     @property
     def drawn(self) -> str:
         """How many problems there are, and the seed that draws them again."""
-        counts = sorted({one.problems for one in self.ratios()})
-        return f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} problems a row, seed {self.record['seed']}"
+        counts = sorted({one.problems for part in PARTS for one in self.ratios(part)})
+        seeds = self.record["seeds"]
+        words = f"seed{'s' if len(seeds) > 1 else ''} {' and '.join(map(str, seeds))}"
+        return f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} problems a row, {words}"
 
     def rivals(self, part: str) -> list[str]:
         """Those that have a time somewhere, those of the same job first."""
-        named = dict.fromkeys(name for one in self.record[part] for name in one["microseconds"] if not name.startswith("zoo"))
+        named = dict.fromkeys(name for one in self.record.get(part, []) for name in one["microseconds"] if not name.startswith("zoo"))
         return sorted(named, key=lambda name: name in self.less)
 
-    def ratios(self) -> list[Ratio]:
-        """Of the dense problems, band by band."""
-        found = []
-        for rival in self.rivals("dense"):
-            for least, most in BANDS:
-                times = [one["microseconds"] for one in self.record["dense"] if least <= one["sizes"]["M"] <= most]
-                pairs = [one["zoo"] / one[rival] for one in times if rival in one and "zoo" in one]
+    def ratios(self, part: str = "dense") -> list[Ratio]:
+        """Band by band."""
+        found, problems = [], self.record.get(part, [])
+        forms = dict.fromkeys(name for one in problems for name in one["microseconds"] if name.startswith("zoo"))
+        for rival, form in itertools.product(self.rivals(part), forms):
+            for least, most in PARTS[part].bands:
+                times = [one["microseconds"] for one in problems if least <= one["sizes"][PARTS[part].size] <= most]
+                pairs = [one[form] / one[rival] for one in times if rival in one and form in one]
                 if pairs:
-                    found.append(Ratio((least, most), rival, len(pairs), statistics.geometric_mean(pairs), max(pairs)))
+                    found.append(Ratio(form, (least, most), rival, len(pairs), statistics.geometric_mean(pairs), max(pairs)))
         return found
 
     def layers(self) -> dict[str, list[tuple[int, dict[str, float]]]]:
@@ -77,7 +100,7 @@ class Comparison:
     def refused(self, part: str) -> dict[str, str]:
         """Rivals that have no time at all, and why."""
         timed = self.rivals(part)
-        return {name: why for one in self.record[part] for name, why in one["refused"].items() if name not in timed}
+        return {name: why for one in self.record.get(part, []) for name, why in one["refused"].items() if name not in timed}
 
 
 def percent(ratio: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from tools.documentation.comparison import Comparison, kinds_of_tokens, percent
+from tools.documentation.comparison import PARTS, Comparison, kinds_of_tokens, percent
 from tools.documentation.text import code, table
 from zoo.benchmark.plot import BEST_SEEN
 from zoo.benchmark.record import Timing, timings_of
@@ -23,14 +23,19 @@ _LESSER = {"f16", "f32", "e5m2"}  # elements that few use; their figures are in 
 
 
 def rivals_table(found: Comparison) -> str:
-    rows = []
-    for one in found.ratios():
-        rival = f"{one.rival} (less work)" if one.rival in found.less else one.rival
-        rows.append((kinds_of_tokens(one.tokens), rival, percent(one.mean), percent(one.worst)))
-    rows.sort(key=lambda row: [kinds_of_tokens(one.tokens) for one in found.ratios()].index(row[0]))
-    lines = [table(("tokens", "beside", "zoo is, geometric mean", "zoo is, worst case"), rows)]
-    lines += [f"Measured on {found.machine}; {found.drawn}."]
-    return "\n\n".join(lines + [f"{name} has no time: {why}." for name, why in found.refused("dense").items()])
+    lines = []
+    for name, part in PARTS.items():
+        ratios = found.ratios(name)
+        bands = [one.tokens for one in ratios]
+        rows = []
+        for one in sorted(ratios, key=lambda one: bands.index(one.tokens)):
+            rival = one.rival + one.form.removeprefix("zoo") + (" (less work)" if one.rival in found.less else "")
+            rows.append((kinds_of_tokens(one.tokens), rival, percent(one.mean), percent(one.worst)))
+        if rows:
+            head = table((part.words, "beside", "zoo is, geometric mean", "zoo is, worst case"), rows)
+            lines += [head] if name == "dense" else [f"{part.title}:", head]
+        lines += [f"{rival} has no time: {why}." for rival, why in found.refused(name).items()]
+    return "\n\n".join([*lines, f"Measured on {found.machine}; {found.drawn}."])
 
 
 def quantiser_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:

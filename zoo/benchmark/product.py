@@ -21,6 +21,7 @@ class Product:
     K: int
     ends: tuple[int, ...] = ()  # the row after each group's last row; empty for one matrix
     epilogue: str = ""  # what follows the product, such as swiglu
+    used: tuple[int, ...] = ()  # how many rows of each masked group are multiplied; empty where all are
 
     @property
     def operations(self) -> int:

@@ -114,8 +114,9 @@ def deep_gemm(torch: Any, product: Product, device: str) -> Case:
         multiply, arguments = library.m_grouped_fp8_gemm_nt_contiguous, ((a, aligned(a_scale)), (b, b_scale), d, groups)
     else:
         R = product.M // G
-        rows, scales = torch.full((G,), R, dtype=torch.int32, device=device), aligned(a_scale.view(G, R, -1))
-        arguments = (a.view(G, R, -1), scales), (b, b_scale), d.view(G, R, -1), rows, R
+        used = product.used or (R,) * G
+        rows, scales = torch.tensor(used, dtype=torch.int32, device=device), aligned(a_scale.view(G, R, -1))
+        arguments = (a.view(G, R, -1), scales), (b, b_scale), d.view(G, R, -1), rows, -(-sum(used) // G)
         multiply = library.m_grouped_fp8_gemm_nt_masked
     return Case(lambda: (multiply(*arguments), d)[1], one.expected, one.bytes)
 
@@ -213,7 +214,9 @@ def checked(make: Callable[[Any, Product, str], Case], product: Product, device:
 
 def error_of(torch: Any, case: Case, product: Product, device: str) -> float:
     """The root mean square of the error over that of the result, of some rows."""
-    rows = torch.linspace(0, product.M - 1, min(_CHECKED_ROWS, product.M), device=device).long().unique()
+    slots = zip((0, *product.ends), product.used or (product.M,), strict=False)
+    rows = torch.cat([torch.arange(begin, begin + count, device=device) for begin, count in slots])
+    rows = rows[torch.linspace(0, len(rows) - 1, min(_CHECKED_ROWS, len(rows)), device=device).long().unique()]
     found = case.call().reshape(-1, product.N)[rows].float()
     expected = case.expected(rows)
     return float(((found - expected).square().mean() / expected.square().mean()).sqrt())
