@@ -77,7 +77,7 @@ def record(**more):
         "driver": "1",
         "date": "2026-01-01",
         "libraries": {"torch": "2"},
-        "seed": 7,
+        "seeds": [7],
         "less": {"torch bf16": "bf16 weights"},
     }
     return Comparison({**words, "dense": dense, "layers": layers, **more})
@@ -91,6 +91,14 @@ def test_the_mean_is_geometric_the_worst_case_is_the_slowest_and_the_absent_are_
 
 def test_whoever_doubts_a_row_is_told_how_many_problems_it_has_and_the_seed_that_draws_them():
     assert "; 1 to 2 problems a row, seed 7." in rivals_table(record())
+    assert "a row, seeds 3 and 4." in rivals_table(record(seeds=[3, 4]))
+
+
+def test_each_form_of_zoos_kernel_has_a_row_beside_each_library_by_name():
+    times = {"zoo": 10.0, "zoo, never promoted": 8.0, "humming": 10.0}
+    text = rivals_table(record(experts=[{"sizes": {"tokens": 200}, "microseconds": times, "refused": {}}]))
+    assert "MXFP4 experts, FP8 activations:" in text and "| 129 to 2,048 | humming | 0 % faster |" in text
+    assert "| 129 to 2,048 | humming, never promoted | 25 % faster |" in text
 
 
 def test_percent_is_of_the_longer_time():
