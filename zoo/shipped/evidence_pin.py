@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "6196b4f1df24217c8d75d3754c604344fcb848342d06b4cdd8d483c1c63d68bd"
+EVIDENCE_SHA256 = "90cfc84fe22d16fa27a68b502f0d8f74494611028e1311f563b00d80ac7f49e4"
