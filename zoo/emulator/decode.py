@@ -184,6 +184,7 @@ class Instruction:
         self.control = False  # may return a jump
         self.guard = None
         self.waits_for_lanes = False
+        self.meeting = None  # of an instruction whose lanes may be at another such instruction, see meetings.py
 
     def forget_operands(self):
         """What only decoding looks at goes, which is most of what an instruction holds."""

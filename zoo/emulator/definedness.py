@@ -49,12 +49,14 @@ def all_checked(program, code):
             ins.unit_copies = ins.passes
     of_answers = computed_from(program, {number for ins in instructions if ins.unanswered for number in ins.writes})
     sources = _suspects(program, units, masks, of_answers)
+    program.tracked = program.followed = sources.tracked if sources.reads else frozenset()
     if not sources.reads:
         return code
     alone = [checked(program, ins, run, sources, passed_by(program, ins)) for ins, run in zip(instructions, code)]
     computed = computed_from(program, set().union(*sources.reads.values()))
     _pass_on(program, computed)
     followed = _suspects(program, units, masks, of_answers, computed)
+    program.followed = followed.tracked
     added = followed.tracked - sources.tracked
     wide = [checked(program, ins, run, followed) for ins, run in zip(instructions, code)]
     return [_either(*functions, added) for functions in zip(code, alone, wide)]

@@ -14,7 +14,7 @@ import numpy as np
 from zoo.contract import limits
 
 from . import clocks as vector_clocks
-from . import past_loads
+from . import meetings, past_loads
 from .asynchronous import Engine
 from .barriers import ClusterBarrier, MBarriers, NamedBarrier
 from .errors import EmulatorError, LaunchError
@@ -259,7 +259,11 @@ class Warp:
         while executed < budget and groups:
             pc = self._choose()
             if pc is None:
-                break
+                met = meetings.found(self)
+                if not met:
+                    break
+                executed += meetings.hold(self, met)
+                continue
             lanes = groups.pop(pc)
             stop = NEVER
             for other in groups:
@@ -345,7 +349,7 @@ class Warp:
             for barrier, phase in blocked.phases:
                 if barrier.phase != phase:
                     return False
-        return True
+        return not meetings.found(self)
 
     def exit(self, lanes):
         self.live &= ~lanes

@@ -6,6 +6,7 @@ from .. import clocks, lane_order
 from ..barriers import NAMED_BARRIERS
 from ..errors import EmulatorError
 from ..lanes import FULL, assign, bits_of, first_lane, mask_of
+from ..meetings import Meeting
 from ..memory import LOCAL_BASE
 from ..parser import Function, Group, Immediate, Negated, PredicatePair, Register
 from . import Blocked, instruction
@@ -301,6 +302,8 @@ def shuffle(ins):
     p = ins.write(destination.second, "pred") if pair else None
     a, b, c = ins.read(1, "b32"), ins.read(2, "b32"), ins.read(3, "b32")
     members = _tiled_members(ins, 4)
+    slot = ins.read(4, "b32")
+    ins.meeting = Meeting(ins.opcode, slot, [a, b, c, slot], [d, p])
     if d is not None and isinstance(ins.operands[1], Register):
         result = destination.first if pair else destination
         ins.shuffled = ins.layout.place_of(ins.operands[1])[0], ins.layout.place_of(result)[0]
@@ -365,6 +368,7 @@ def vote(ins):
     d = ins.write(0, "b32" if mode == "ballot" else "pred")
     slot = ins.read(2, "b32")
     members = _tiled_members(ins, 2)
+    ins.meeting = Meeting((ins.opcode, negated), slot, [a, slot], [d])
 
     def run(warp, lanes):
         blocked = members(warp, lanes)
@@ -397,6 +401,7 @@ def match(ins):
     p = ins.write(destination.second, "pred") if pair else None
     a, slot = ins.read(1, type), ins.read(2, "b32")
     members = _tiled_members(ins, 2)
+    ins.meeting = Meeting(ins.opcode, slot, [a, slot], [d, p])
 
     def run(warp, lanes):
         blocked = members(warp, lanes)
@@ -433,6 +438,7 @@ def reduce(ins):
         ins.unsupported(f"redux.{name} on .{type}")
     d, a, slot = ins.write(0, type), ins.read(1, type), ins.read(2, "b32")
     members = _tiled_members(ins, 2)
+    ins.meeting = Meeting(ins.opcode, slot, [a, slot], [d])
     function = {
         "add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
         "min": (np.minimum if propagate else np.fmin) if type == "f32" else np.minimum, "max": (np.maximum if propagate else np.fmax) if type == "f32" else np.maximum,
@@ -472,6 +478,7 @@ def warp_barrier(ins):
     """All lanes of the mask meet here"""
     members = _tiled_members(ins, 0)
     slot = ins.read(0, "b32")
+    ins.meeting = Meeting(ins.opcode, slot, [slot])
 
     def run(warp, lanes):
         blocked = members(warp, lanes)
