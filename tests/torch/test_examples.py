@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.examples import DEVICES, needs_hopper, percentages, run_example
@@ -41,10 +43,23 @@ def test_a_layer_trained_in_fp8_learns_as_in_float32(device):
     assert fp8 == pytest.approx(float32, rel=0.02)
 
 
-def test_experts_spread_over_two_processes_send_less_than_in_bf16(monkeypatch):
+@pytest.fixture
+def in_two_processes(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    lines = run_example("expert_parallel.py", "host", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    return lambda name: run_example(name, "host", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def test_experts_spread_over_two_processes_are_as_exact_as_in_one_and_learn(in_two_processes):
+    lines = sorted(in_two_processes("expert_parallel.py"))
+    for served, trained in (lines[:2], lines[2:]):
+        assert 0.05 < float(re.search(r"error ([\d.]+)%", served)[1]) / 100 < 0.08 and "serves 4 experts" in served
+        losses = [float(word) for word in trained.split()[3:]]
+        assert len(losses) == 6 and losses == sorted(losses, reverse=True)
+
+
+def test_experts_spread_over_two_processes_send_less_than_in_bf16(in_two_processes):
+    lines = in_two_processes("../tools/exchange_times.py")
     rows = [line.split() for line in lines[2:]]
     assert [row[:4] for row in rows] == [["serve", "64", "1", "1"], ["serve", "64", "2", "2"], ["train", "64", "1", "2"]]
     assert all(float(row[4]) > 0 and float(row[6]) > 0 and float(row[8]) < 1 for row in rows)
