@@ -24,6 +24,7 @@ from zoo.runtime.torch_dtypes import torch_dtype
 from zoo.torch.nn.experts import Experts
 from zoo.torch.quantized import Quantized
 from zoo.torch.serving import because, check_signatures, squares
+from zoo.vllm import exports
 from zoo.vllm.support import format_for, load, no_format, say_refused, say_served, why_not_shared
 
 _PACKAGE = "vllm.model_executor.layers.fused_moe"
@@ -109,6 +110,7 @@ def _served(method: Any) -> type:
                 super().process_weights_after_loading(layer)
                 return
             self.zoo = made if before is None else _copied(made, before)
+            exports.refuse_saves(layer)
             for parameter in kind.names():
                 replace_parameter(layer, parameter, getattr(layer, parameter).data.new_empty(0))
             say_served(f"experts in {kind.weights}", self.zoo.format, name)
@@ -238,4 +240,5 @@ def _placed(layer: Any) -> tuple[int, torch.Tensor | None]:
 
 def install() -> None:
     check_signatures(_SIGNATURES)
+    exports.install()
     RoutedExperts.register_oot(ZooRoutedExperts)

@@ -34,6 +34,7 @@ from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.products import product
 from zoo.torch.quantized import Quantized
 from zoo.torch.serving import as_bytes, because, check_signatures, squares
+from zoo.vllm import exports
 from zoo.vllm.support import format_for, load, mark_compiled_code, no_format, on_cpu, say_refused, say_served, why_not_shared
 
 _PACKAGE = "vllm.model_executor.kernels.linear"
@@ -122,6 +123,7 @@ class _Linear:
         return product(x, weight, format, bias=bias, dtype=dtype)
 
     def _keep(self, layer: Any, weight: Quantized) -> None:
+        exports.refuse_saves(layer)
         replace_parameter(layer, "weight", as_bytes(weight.elements))
         replace_parameter(layer, "weight_scale", as_bytes(weight.scales))
         if weight.tensor_scale is not None:
@@ -221,6 +223,7 @@ _KERNELS = {
 
 def install() -> None:
     check_signatures(_SIGNATURES)
+    exports.install()
     lists = {kernel: getattr(kernels, name) for kernel, name in _KERNELS.values()}  # all of them, before the first changes
     platform = current_platform._enum if on_cpu() else PlatformEnum.CUDA
     for kind, (kernel, _) in _KERNELS.items():

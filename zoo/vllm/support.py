@@ -18,6 +18,7 @@ from zoo.torch.nn.formats import FORMATS, on_gpu
 
 logger = init_logger("vllm.zoo")
 _DAEMON = "vllm.model_executor.model_loader.weight_cache.daemon"  # which no engine imports
+_PROCESSED = ("sharded_state", "runai_streamer_sharded", "tensorizer", "modelexpress")
 served: Counter[tuple[str, str]] = Counter()  # (kind of layer, format): layers of this process
 
 
@@ -48,10 +49,15 @@ def format_for(weights: str, quantized_tokens: bool) -> str | None:
 
 
 def why_not_shared() -> str | None:
-    """Why zoo packs no weights that another process of vLLM maps, whose zoo may be off. vLLM's weight cache has a daemon, and engines."""
+    """Why zoo packs no weights that another process of vLLM maps or has saved, whose zoo may be off or on.
+
+    vLLM's weight cache has a daemon, and engines.
+    """
     config = get_current_vllm_config_or_none()
-    maps = config is not None and config.load_config.load_format == "ipc_cache"
-    return "the weight cache shares them between processes" if maps or _DAEMON in sys.modules else None
+    format = None if config is None else config.load_config.load_format
+    if format == "ipc_cache" or _DAEMON in sys.modules:
+        return "the weight cache shares them between processes"
+    return f"--load-format {format} reads weights that were packed for other kernels" if format in _PROCESSED else None
 
 
 def no_format(weights: str, quantized_tokens: bool) -> str:

@@ -111,6 +111,13 @@ def test_another_signature_of_vllm_leaves_its_layers_to_vllm(module, name, there
     assert registered() == there and len(fresh) == 1 and "something_new" in fresh[0]
 
 
+@pytest.mark.parametrize("name", ["ShardedStateLoader", "TensorizerLoader"])
+def test_a_vllm_that_saves_by_another_method_keeps_all_its_layers(name, fresh, monkeypatch):
+    monkeypatch.setattr(f"vllm.model_executor.model_loader.{name}.save_model", lambda model, something_new: None)
+    register()
+    assert registered() == (0, False) and len(fresh) == 2 and all("something_new" in one for one in fresh)
+
+
 def test_a_name_that_vllm_has_no_more_leaves_its_layers_to_vllm(fresh, monkeypatch):
     from vllm.model_executor.kernels import linear
 
