@@ -254,6 +254,23 @@ def test_a_kind_that_zoo_has_not_is_left_to_vllm_with_one_warning(make, gpu, why
     assert len(set(said)) == 1 and all(word in said[0] for word in [*why, "stay with vLLM's own kernel"])
 
 
+@pytest.mark.parametrize("humming", [True, False])
+def test_nvfp4_weights_alone_are_offered_to_no_kernel_but_vllms(humming, gpu, bf16, monkeypatch):
+    """docs/clients.md says so. A vLLM that offers them needs a kernel of zoo that leaves tokens in bf16: ZooNvFp4Linear rounds them."""
+    from vllm.model_executor.kernels import linear as kernels
+
+    from zoo.vllm.linear import ZooNvFp4Linear
+
+    asked = []
+    monkeypatch.setattr(ZooNvFp4Linear, "is_supported", classmethod(lambda cls, *_: (asked.append(cls), (True, None))[1]))
+    monkeypatch.setattr(kernels, "prefers_humming", lambda *_: humming)  # as on Hopper
+    assert isinstance(kernels.init_nvfp4_linear_kernel(), ZooNvFp4Linear) and asked
+    asked.clear()
+    with pytest.raises(ValueError, match=r"NVFP4"):  # vLLM has no kernel of its own for a CPU
+        kernels.init_nvfp4_linear_kernel(use_a16=True)
+    assert not asked
+
+
 @pytest.mark.parametrize("name", ["ZooFp8BlockLinear", "ZooMxfp8Linear", "ZooMxFp4Linear"])
 def test_a_config_of_another_vllm_is_refused_with_one_warning(name, gpu, monkeypatch):
     """vLLM asks the kernels of a list in turn, and an error would keep the model from loading."""
