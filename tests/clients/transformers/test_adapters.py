@@ -80,7 +80,7 @@ def test_casts_that_are_held_are_made_again_at_a_merge(saved):
     layers = [one for one in made.modules() if isinstance(one, zoo.torch.nn.Linear)]
     for one in layers:
         one.hold_casts = True
-    read = [one._kept.held_forms(zoo.torch.nn.formats.format_of("fp8b128"))[0].elements for one in layers]
+    read = [one._kept.held_forms(zoo.torch.nn.formats.format_of("fp8b128"), one.weight)[0].elements for one in layers]
     kept = [one.clone() for one in read]
     made.merge_adapter()
     changed = [not torch.equal(one.view(torch.uint8), other.view(torch.uint8)) for one, other in zip(read, kept, strict=True)]

@@ -125,6 +125,18 @@ def test_steps_of_an_optimiser_cast_no_weight_that_does_not_train(casts):
     assert casts == ["both_ways"] * 2
 
 
+@pytest.mark.parametrize("held", [False, True])
+@torch.no_grad()
+def test_a_merge_into_a_weight_that_does_not_train_is_cast_again(held):
+    layer, x = Linear(64, 32, bias=False), normal(8, 64)
+    layer.weight.requires_grad_(False)  # as below an adapter
+    layer.hold_casts = held
+    before = layer(x)
+    layer.weight.data *= 2  # no version counts it
+    keeping.renew()
+    assert torch.equal(layer(x), 2 * before)
+
+
 def test_all_layers_watch_optimisers_by_one_hook():
     from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
 
