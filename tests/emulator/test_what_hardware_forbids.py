@@ -346,3 +346,14 @@ def test_a_cluster_barrier_is_waited_for_after_an_arrival_without_clusters_too()
 def test_each_lane_that_reads_an_answer_needs_a_proxy_fence_behind_it(fence, right, scheduling):
     body = pitfalls.PERSISTENT.replace("{first}", pitfalls.BY_ANSWER).replace("{decide}", pitfalls.DECIDE).replace(FENCE, fence)
     assert kinds(pitfalls.run(body, grid=6, block=32, scheduling=scheduling)[0]) == (set() if right else {"missing-proxy-fence"})
+
+
+@pytest.mark.parametrize("away", [-0x1000000, 0x90000, 0x1000000])
+def test_a_load_of_an_answer_from_nowhere_is_a_finding_at_every_fence(away):
+    body = f"""
+        .reg .b128 said;
+        mov.u32 %r1, bar; add.s32 %r1, %r1, {away}; setp.eq.u32 %p1, %r0, 0;
+        ld.shared.b128 said, [%r1]; @%p1 {FENCE} bar.sync 0;
+    """
+    text = kernel(body, parameters=0, shared=".shared .align 16 .b8 bar[32];", target="sm_100a")
+    assert kinds(launch(text, device=emulator.Device(arch="sm_100a"), block=32)) == {"out-of-bounds"}

@@ -50,10 +50,12 @@ def wrote(warp, shared, offsets, size, lanes, epoch, ins):
 
 def read_answer(warp, addresses, lanes):
     """A load of 16 bytes, which may be an answer of cluster launch control: each lane that loads it needs a proxy fence behind it."""
+    shared = warp.cta.shared
     offsets = np.unique(addresses - (warp.cta.rank << 24))
+    offsets = offsets[(offsets >= 0) & (offsets + 16 <= shared.size)]  # the load itself has reported the others
     if len(warp.answers) > _MOST:
         del warp.answers[: _MOST // 2]
-    warp.answers.append([warp.cta.shared, (offsets[:, None] + np.arange(0, 16, 4)).reshape(-1) >> 2, lanes])
+    warp.answers.append([shared, (offsets[:, None] + np.arange(0, 16, 4)).reshape(-1) >> 2, lanes])
 
 
 def fence_answers(warp, lanes):
