@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+_ENDING = 10  # seconds: a driver may keep a process that was killed
 Timings = dict[str, Any]  # what `zoo bench --json` prints of a kernel, or {"error": why there is none}
 
 
@@ -33,7 +34,7 @@ class Timer:
                 return {"error": f"no end after {self._limit:.0f} s: it hangs, or needs a larger --limit"}
             found: Timings = self._connection.recv()
         except (EOFError, ConnectionError):
-            self._process.join()
+            self._process.join(_ENDING)
             found = {"error": f"its process ended with status {self._process.exitcode}"}
         if "error" in found:
             self.close()
@@ -42,7 +43,7 @@ class Timer:
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.join()
+            self._process.join(_ENDING)
             self._connection.close()
             self._process = None
 
