@@ -18,8 +18,7 @@ from zoo.torch.nn.formats import Format
 from zoo.torch.nn.gathered import Gathered
 from zoo.torch.quantized import Quantized
 
-_steps = 0  # of all optimisers: some write through .data, which no version counts
-_renewals = 0  # calls of renew
+_steps = 0  # of all optimisers, and calls of renew: some write through .data, which no version counts
 _held: weakref.WeakSet[Kept] = weakref.WeakSet()
 _BY_GRAPH = "_zoo_stepped_by_a_graph"  # of a parameter that replays change, which nothing counts
 
@@ -53,8 +52,8 @@ def _after_step(optimiser: torch.optim.Optimizer, *_: Any) -> None:
 
 def renew() -> None:
     """After writes through .data: every layer casts its weight in its next call, and casts that are held are made again now."""
-    global _renewals
-    _renewals += 1
+    global _steps
+    _steps += 1
     for kept in list(_held):
         kept.follow(None)
 
@@ -99,8 +98,7 @@ class Kept:
             self.clear()
             return made(form, weight.detach(), back)
         stream = None if self.held else _stream(weight)  # held forms are as old as their weight
-        steps = _steps if owner.requires_grad else None  # no optimiser writes the others
-        key = (form.name, weight.data_ptr(), weight._version, steps, _renewals, torch.is_inference_mode_enabled(), stream)
+        key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled(), stream)
         kept: Any = self._forms
         if kept is None or key != self._key or self._weight() is not owner or (back and kept[1] is None):
             along, turned = kept or (None, None)
