@@ -9,7 +9,7 @@ experts      gemm.fp8_mxfp4.m_grouped_contiguous, sums promoted or never, beside
 
 Seeds draw so many problems for each band of rows. Each result is checked before it is timed; all take turns in CUDA graphs over operands that
 exceed the L2 cache. Nothing is built, and what cannot be imported is left out with the reason. The file is written after every problem; parts
-that are not timed keep their rows. Exit status 1: zoo was wrong. tools/layer_tables.py times whole layers.
+that are not timed keep rows of the same machine, libraries, cubins and seeds. Exit status 1: zoo was wrong. tools/layer_tables.py times whole layers.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ def main() -> None:
     torch, end = torch_with_gpu(), time.monotonic() + asked.seconds
     torch.manual_seed(seeds[0])
     torch.zeros(1, device=WHERE)  # makes the context in which zoo works, too
-    before = json.loads(asked.output.read_text()) if asked.output.exists() else {}
-    found: dict[str, Any] = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    about = {
         **asdict(describe(driver.device(0))),
         "libraries": libraries(),
         "digest": packaged.digest,
         "seeds": seeds,
         "less": {name: RIVALS[name].less for name in sum(BESIDE.values(), ()) if RIVALS[name].less},
-        **{part: before.get(part, []) for part in PARTS if part not in parts},
-        **{part: [] for part in parts},
     }
+    before = json.loads(asked.output.read_text()) if asked.output.exists() else {}
+    same = all(before.get(name) == value for name, value in about.items())  # or another machine's rows would bear this one's name
+    kept = {part: before.get(part, []) if same and part not in parts else [] for part in PARTS}
+    found: dict[str, Any] = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **about, **kept}
     wrong = left = 0
     for part in parts:
         for sizes, product in (one for seed in seeds for one in problems(part, seed, asked.problems)):

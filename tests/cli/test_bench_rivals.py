@@ -88,6 +88,8 @@ def test_zoos_calls_of_every_part_are_right_and_a_part_that_is_not_timed_keeps_i
     status, after = on_a_cpu("--only", "experts")
     assert status == 0 and list(after["experts"][0]["microseconds"]) == ["zoo", "zoo, never promoted"]
     assert after["masked"] == found["masked"] and after["less"].keys() >= {"torch tensor-wise"}
+    _, after = on_a_cpu("--only", "dense", "--seed", "2")
+    assert after["dense"] and after["masked"] == after["experts"] == []  # which are of another seed
 
 
 def test_a_part_of_another_name_is_refused(on_a_cpu, capsys):
