@@ -14,6 +14,7 @@ import os
 
 _SETTINGS = ("0", "1", "cpu")
 _PARTS = {"linear": "linear layers", "experts": "experts", "mxfp8": "MXFP8 checkpoints"}
+_NEEDS = {"mxfp8": {"linear", "experts"}}  # which serve what it lets SGLang load
 _registered: list[str] = []
 
 
@@ -26,8 +27,8 @@ def register() -> None:
         _warn(f"ZOO_SGLANG: expected {', '.join(_SETTINGS)}, got {setting!r}")
         return
     for name, layers in _PARTS.items():
-        if name in _registered or (name == "mxfp8" and len(_registered) < 2):
-            continue  # it lets SGLang load what the other parts then serve
+        if name in _registered or not _NEEDS.get(name, set()) <= set(_registered):
+            continue
         try:
             importlib.import_module(f"zoo.sglang.{name}").install()
             _registered.append(name)

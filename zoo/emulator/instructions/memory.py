@@ -323,8 +323,8 @@ def store(ins):
 
 
 def _forgetting(ins, space, where, size):
-    """({register of a value: its bytes that are stored}, function (warp, lanes, register, its byte) to call when an undefined byte was stored). The function gives
-    the lanes whose store is a use: those of global memory."""
+    """({register: which of its bytes are stored}, function). The function is called as (warp, lanes, register, byte) after an undefined byte
+    was stored, and returns the lanes that stored it to global memory, where somebody uses it."""
     address = ins.operands[0]
     base = address.base if isinstance(address, Address) else address
     elements = {}
