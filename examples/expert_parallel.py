@@ -45,7 +45,8 @@ def main():
     layer = zt.nn.Experts.from_float(gate_up[own], down[own], "fp8b128", frozen=True, group=distributed.group.WORLD)
     y, expected = layer(x, ids, weights), in_float32(x, ids, weights, gate_up, down)
     error = (y.float() - expected).norm() / expected.norm()
-    print(f"rank {rank} serves {own.stop - own.start} experts: error {error:.1%}, {layer.ranks.sent_bytes:,} bytes sent", flush=True)
+    if rank == 0:
+        print(f"{ranks} ranks serve {own.stop - own.start} experts each: error {error:.1%}, {layer.ranks.sent_bytes:,} bytes sent by one")
 
     trained = zt.nn.Experts.from_float(gate_up[own], down[own], "fp8b128", frozen=False, group=distributed.group.WORLD)
     optimiser, target = torch.optim.Adam(trained.parameters(), lr=1e-3), torch.randn_like(x)
@@ -56,7 +57,8 @@ def main():
         loss.backward()
         optimiser.step()
         losses.append(f"{loss.item():.3f}")
-    print(f"rank {rank} trains: {' '.join(losses)}", flush=True)
+    if rank == 0:
+        print(f"training: {' '.join(losses)}")
     distributed.destroy_process_group()
 
 
