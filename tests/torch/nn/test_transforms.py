@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -53,12 +55,12 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("name", LAYERS)
+# Frozen experts give x no gradient to ask for.
+@pytest.mark.parametrize(
+    ("name", "transform"), [one for one in product(LAYERS, TRANSFORMS) if one != ("frozen experts", "batched gradients")]
+)
 def test_a_transform_of_torch_func_is_a_sentence(name, transform):
     transformed, words = TRANSFORMS[transform]
-    if name == "frozen experts" and transform == "batched gradients":
-        pytest.skip("no gradient of x to ask for")
     with pytest.raises(ArgumentError, match=words):
         transformed(LAYERS[name]())
 
