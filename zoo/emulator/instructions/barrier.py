@@ -74,42 +74,28 @@ def _semantics(ins):
     return relaxed, ins.choice("cta", "cluster", default=None) == "cta"
 
 
-@instruction("mbarrier.expect_tx")
-def expect_tx(ins):
-    """tx-count += bytes"""
-    _semantics(ins)
-    _require_b64(ins)
-    places, _ = _place(ins, 0)
-    amount = ins.read(1, "u32")
-    own = names_own_cta(ins)
+def _changed_bytes(change):
+    def decode(ins):
+        _semantics(ins)
+        _require_b64(ins)
+        places, _ = _place(ins, 0)
+        amount = ins.read(1, "u32")
+        own = names_own_cta(ins)
 
-    def run(warp, lanes):
-        for address, part in places(warp, lanes):
-            if own:
-                check_own_cta(ins, warp, part, address)
-            total = int(warp.values[amount][mask_of(part)].sum(dtype=np.int64))
-            warp.machine.mbarriers.expect_tx(ins, warp, part, address, total)
+        def run(warp, lanes):
+            for address, part in places(warp, lanes):
+                if own:
+                    check_own_cta(ins, warp, part, address)
+                total = int(warp.values[amount][mask_of(part)].sum(dtype=np.int64))
+                getattr(warp.machine.mbarriers, change)(ins, warp, part, address, total)
 
-    return run
+        return run
+
+    return decode
 
 
-@instruction("mbarrier.complete_tx")
-def complete_tx(ins):
-    """tx-count -= bytes, without a copy"""
-    _semantics(ins)
-    _require_b64(ins)
-    places, _ = _place(ins, 0)
-    amount = ins.read(1, "u32")
-    own = names_own_cta(ins)
-
-    def run(warp, lanes):
-        for address, part in places(warp, lanes):
-            if own:
-                check_own_cta(ins, warp, part, address)
-            total = int(warp.values[amount][mask_of(part)].sum(dtype=np.int64))
-            warp.machine.mbarriers.complete_tx(ins, warp, part, address, total)
-
-    return run
+instruction("mbarrier.expect_tx")(_changed_bytes("expect_tx"))  # tx-count += bytes
+instruction("mbarrier.complete_tx")(_changed_bytes("complete_tx"))  # tx-count -= bytes, without a copy
 
 
 @instruction("mbarrier.arrive", "mbarrier.arrive_drop")
