@@ -3,9 +3,10 @@
     python tools/compare_rivals.py [--seed 1 --seed 2] [--only dense,experts] [--problems 16] [--seconds 220] [--output docs/rivals.json]
 
 dense        gemm.fp8b128.dense beside torch's block-wise product, DeepGEMM and torch's tensor-wise product
-contiguous   gemm.fp8b128.m_grouped_contiguous beside DeepGEMM, which pads groups to whole tiles
-masked       gemm.fp8b128.m_grouped_masked, which is told how many rows a slot uses on average, beside DeepGEMM, which is told too
-experts      gemm.fp8_mxfp4.m_grouped_contiguous, sums promoted or never, beside humming and triton_kernels
+contiguous   gemm.fp8b128.m_grouped_contiguous beside both layouts of DeepGEMM, which pads groups to whole tiles
+masked       gemm.fp8b128.m_grouped_masked, which is told how many rows a slot uses on average or is not, beside DeepGEMM, which is told
+experts      gemm.fp8_mxfp4.m_grouped_contiguous, sums promoted or never, and m_grouped_gather beside humming and triton_kernels
+bf16 experts gemm.bf16_mxfp4.m_grouped_contiguous beside humming and triton_kernels
 
 Seeds draw so many problems for each band of rows. Each result is checked before it is timed; all take turns in CUDA graphs over operands that
 exceed the L2 cache. Nothing is built, and what cannot be imported is left out with the reason. The file is written after every problem; parts
@@ -34,10 +35,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import zoo
+import zoo.torch
 from tools.documentation.comparison import FILE, PARTS, Comparison
 from tools.lab.gemm_shapes import unseen
 from zoo.benchmark.graphs import TorchReplay, in_turns
-from zoo.benchmark.operands import BLOCKS, MXFP4, SQUARES, Operands, Scaling, column_major
+from zoo.benchmark.operands import BF16, BLOCKS, MXFP4, SQUARES, Operands, Scaling, column_major
 from zoo.benchmark.product import Product
 from zoo.benchmark.rivals import FAST_SUMS, RIVALS, ROUNDED, Case, Unavailable, replayed, torch_with_gpu
 from zoo.packaged import packaged
@@ -49,9 +51,10 @@ ROUNDS = 11
 WHERE = "cuda:0"
 BESIDE = {
     "dense": ("torch block-wise", "DeepGEMM", "torch tensor-wise"),
-    "contiguous": ("DeepGEMM",),
+    "contiguous": ("DeepGEMM", "DeepGEMM, ends of groups"),
     "masked": ("DeepGEMM",),
     "experts": ("humming", "triton_kernels"),
+    "bf16 experts": ("humming", "triton_kernels"),
 }
 LAYERS = ((4096, 2048), (6144, 7168), (7168, 2048), (7168, 3072), (5760, 2880), (3072, 4096), (4096, 4096))  # N, K of published experts
 ROUTED = ((32, 4), (128, 4), (128, 8), (256, 8))  # experts, of a token
@@ -89,7 +92,7 @@ def main() -> None:
             if time.monotonic() > end:
                 left += 1
                 continue
-            one = {"sizes": sizes, **compared(torch, part, product)}
+            one = {"sizes": sizes, **compared(torch, part, product, sizes.get("tokens", 0))}
             wrong += any(name.startswith("zoo") for name in one["refused"])
             found[part].append(one)
             asked.output.write_text(json.dumps(found, indent=1) + "\n")
@@ -113,7 +116,7 @@ def problems(part: str, seed: int, count: int) -> list[tuple[dict[str, int], Pro
         bands = [[one for one in shapes if least <= one[0] <= most][:count] for least, most in PARTS[part].bands]
         return [({"M": M, "N": N, "K": K}, Product("fp8b128", "dense", M, N, K)) for row in zip(*bands, strict=True) for M, N, K in row]
     random = Random(f"{part} {seed}")
-    draw = drawn_experts if part == "experts" else partial(drawn_groups, part)
+    draw = partial(drawn_experts if part.endswith("experts") else drawn_groups, part)
     return [draw(random, band) for _ in range(count) for band in PARTS[part].bands]
 
 
@@ -133,7 +136,7 @@ def drawn_groups(part: str, random: Random, band: tuple[int, int]) -> tuple[dict
     return sizes, Product("fp8b128", "m_grouped_masked", ends[-1], N, K, ends, used=used)
 
 
-def drawn_experts(random: Random, band: tuple[int, int]) -> tuple[dict[str, int], Product]:
+def drawn_experts(part: str, random: Random, band: tuple[int, int]) -> tuple[dict[str, int], Product]:
     """Tokens choose their experts evenly."""
     while True:
         (N, K), (experts, top), tokens = random.choice(LAYERS), random.choice(ROUTED), logarithmic(random, band)
@@ -142,7 +145,7 @@ def drawn_experts(random: Random, band: tuple[int, int]) -> tuple[dict[str, int]
     chosen = Counter(expert for _ in range(tokens) for expert in random.sample(range(experts), top))
     ends = tuple(accumulate(chosen[expert] for expert in range(experts)))
     sizes = {"experts": experts, "top": top, "tokens": tokens, "N": N, "K": K}
-    return sizes, Product("fp8_mxfp4", "m_grouped_contiguous", ends[-1], N, K, ends)
+    return sizes, Product("fp8_mxfp4" if part == "experts" else "bf16_mxfp4", "m_grouped_contiguous", ends[-1], N, K, ends)
 
 
 def logarithmic(random: Random, band: tuple[int, int]) -> int:
@@ -153,8 +156,8 @@ def logarithmic(random: Random, band: tuple[int, int]) -> int:
 # ---- zoo's calls ---------------------------------------------------------------------------------------------------------------------
 
 
-def by_blocks(torch: Any, product: Product, device: str) -> Case:
-    """FP8 with a scale for 1 x 128 of A and for 128 x 128 of B."""
+def by_blocks(torch: Any, product: Product, device: str, told: bool = True) -> Case:
+    """FP8 with a scale for 1 x 128 of A and for 128 x 128 of B. told: how many rows a slot uses on average."""
     one = Operands(torch, product, BLOCKS, SQUARES, device)
     a, a_scale, more = one.a.elements, column_major(one.a.scales)[: product.M], {}
     d = torch.empty((product.M, product.N), dtype=torch.bfloat16, device=device)
@@ -168,7 +171,7 @@ def by_blocks(torch: Any, product: Product, device: str) -> Case:
         a, result = a.unflatten(0, (G, -1)), d.unflatten(0, (G, -1))
         a_scale = one.a.scales.unflatten(0, (G, -1)).mT.contiguous().mT
         rows = torch.tensor(product.used, dtype=torch.int32, device=device)
-        more = {"rows": rows, "expected_rows": -(-sum(product.used) // G)}
+        more = {"rows": rows} | ({"expected_rows": -(-sum(product.used) // G)} if told else {})
 
     def call() -> Any:
         zoo.launch(f"gemm.fp8b128.{product.grouping}", a=a, a_scale=a_scale, b=b, b_scale=b_scale, d=result, **more)
@@ -177,33 +180,55 @@ def by_blocks(torch: Any, product: Product, device: str) -> Case:
     return Case(call, one.expected, one.bytes)
 
 
-def by_experts(promotion: str, torch: Any, product: Product, device: str) -> Case:
-    """e4m3 rows with a scale each, by packed MXFP4."""
-    import zoo.torch
-
-    one = Operands(torch, product, Scaling("float8_e4m3fn", 1, product.K), MXFP4, device)
-    order = torch.from_numpy(column_order(product.K)).to(device)
-    whole = torch.nn.functional.pad(one.a.elements.view(torch.uint8), (0, len(order) - product.K))
-    a = whole[:, order].view(torch.float8_e4m3fn).unflatten(1, (-1, 64))
-    b, b_row_scale = torch.ops.zoo.pack_mxfp4_fragments(one.b.elements, one.b.scales, gates="plain", tokens="fp8")
+def by_experts(torch: Any, product: Product, device: str, tokens: int = 0, promotion: str = "regular") -> Case:
+    """e4m3 rows with a scale each, or bf16 rows, by packed MXFP4. tokens: rows are taken from so many through an index."""
+    fp8 = product.formats == "fp8_mxfp4"
+    one = Operands(torch, product, Scaling("float8_e4m3fn", 1, product.K) if fp8 else BF16, MXFP4, device)
+    source, more = one.a.elements, dict[str, Any](offsets=one.ends)
+    if fp8:
+        more |= {"a_scale": one.a.scales.flatten(), "promotion": promotion}
+    if tokens:
+        sizes = torch.diff(one.ends, prepend=one.ends.new_zeros(1)).tolist()
+        index = torch.cat([torch.randperm(tokens, device=device)[:size].sort().values for size in sizes])
+        more |= {"index": index.int(), "a_scale": more["a_scale"][:tokens]}
+        source = source[:tokens]
+        one.a.elements, one.a.scales = source[index], one.a.scales[index]
+    a = in_fragments(torch, source) if fp8 else source
+    b, b_row_scale = torch.ops.zoo.pack_mxfp4_fragments(one.b.elements, one.b.scales, gates="plain", tokens="fp8" if fp8 else "bf16")
     d = torch.empty((product.M, product.N), dtype=torch.bfloat16, device=device)
-    arguments = {"a": a, "a_scale": one.a.scales.flatten(), "b": b, "b_row_scale": b_row_scale, "offsets": one.ends, "d": d}
+    name = f"gemm.{product.formats}.{'m_grouped_gather' if tokens else product.grouping}"
 
     def call() -> Any:
-        zoo.launch("gemm.fp8_mxfp4.m_grouped_contiguous", **arguments, promotion=promotion)
+        zoo.launch(name, a=a, b=b, b_row_scale=b_row_scale, d=d, **more)
         return d
 
     return Case(call, one.expected, one.bytes, FAST_SUMS if promotion == "never" else ROUNDED)
 
 
-OURS: dict[str, dict[str, Callable[[Any, Product, str], Case]]] = {
-    "experts": {"zoo": partial(by_experts, "regular"), "zoo, never promoted": partial(by_experts, "never")}
-}
+def in_fragments(torch: Any, elements: Any) -> Any:
+    """Rows (M, K) with columns in the order of fragments, (M, chunks, 64)."""
+    order = torch.from_numpy(column_order(elements.shape[1])).to(elements.device)
+    whole = torch.nn.functional.pad(elements.view(torch.uint8), (0, len(order) - elements.shape[1]))
+    return whole[:, order].view(torch.float8_e4m3fn).unflatten(1, (-1, 64))
 
 
-def compared(torch: Any, part: str, product: Product) -> dict[str, Any]:
+def ours(part: str, tokens: int) -> dict[str, Callable[[Any, Product, str], Case]]:
+    """zoo's calls by the name of their form."""
+    if part == "masked":
+        return {"zoo": by_blocks, "zoo, rows not told": partial(by_blocks, told=False)}
+    if part == "experts":
+        return {
+            "zoo": by_experts,
+            "zoo, never promoted": partial(by_experts, promotion="never"),
+            "zoo, through an index": partial(by_experts, tokens=tokens),
+            "zoo, through an index, never promoted": partial(by_experts, tokens=tokens, promotion="never"),
+        }
+    return {"zoo": by_experts if part == "bf16 experts" else by_blocks}
+
+
+def compared(torch: Any, part: str, product: Product, tokens: int) -> dict[str, Any]:
     """Microseconds of each library, or why there are none."""
-    makers = OURS.get(part, {"zoo": by_blocks}) | {name: RIVALS[name].make for name in BESIDE[part]}
+    makers = ours(part, tokens) | {name: RIVALS[name].make for name in BESIDE[part]}
     cache = int(torch.cuda.get_device_properties(0).L2_cache_size)
     refused, replays = dict[str, str](), dict[str, TorchReplay]()
     for name, make in makers.items():

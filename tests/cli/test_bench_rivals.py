@@ -17,14 +17,14 @@ from zoo.runtime.hardware import Hardware
 
 torch = pytest.importorskip("torch")
 importlib.import_module("zoo.torch")  # registers the operators
+EXPERTS = {"experts": 2, "top": 2, "tokens": 5, "N": 64, "K": 128}
 GROUPS = {"groups": 3, "rows": 20, "N": 128, "K": 192}
 SMALL_PROBLEMS = {
     "dense": [({"M": M, "N": N, "K": K}, Product("fp8b128", "dense", M, N, K)) for M, N, K in ((1, 64, 192), (130, 128, 256))],
     "contiguous": [(GROUPS, Product("fp8b128", "m_grouped_contiguous", 61, 128, 192, (20, 20, 61)))],
     "masked": [(GROUPS, Product("fp8b128", "m_grouped_masked", 192, 128, 192, (64, 128, 192), used=(20, 1, 39)))],
-    "experts": [
-        ({"experts": 2, "top": 1, "tokens": 9, "N": 64, "K": 128}, Product("fp8_mxfp4", "m_grouped_contiguous", 9, 64, 128, (4, 9)))
-    ],
+    "experts": [(EXPERTS, Product("fp8_mxfp4", "m_grouped_contiguous", 9, 64, 128, (4, 9)))],
+    "bf16 experts": [(EXPERTS, Product("bf16_mxfp4", "m_grouped_contiguous", 9, 64, 128, (4, 9)))],
 }
 SMALL = Model(experts=4, hidden=192, inner=128)
 
@@ -84,9 +84,12 @@ def test_absent_libraries_are_reasons_and_the_record_is_whole(on_a_cpu):
 
 def test_zoos_calls_of_every_part_are_right_and_a_part_that_is_not_timed_keeps_its_rows(on_a_cpu):
     status, found = on_a_cpu("--only", "contiguous,masked")
-    assert status == 0 and all(list(found[part][0]["microseconds"]) == ["zoo"] for part in ("contiguous", "masked"))
-    status, after = on_a_cpu("--only", "experts")
-    assert status == 0 and list(after["experts"][0]["microseconds"]) == ["zoo", "zoo, never promoted"]
+    assert status == 0 and list(found["contiguous"][0]["microseconds"]) == ["zoo"]
+    assert list(found["masked"][0]["microseconds"]) == ["zoo", "zoo, rows not told"]
+    status, after = on_a_cpu("--only", "experts,bf16 experts")
+    assert status == 0 and list(after["bf16 experts"][0]["microseconds"]) == ["zoo"]
+    through = "zoo, through an index"
+    assert list(after["experts"][0]["microseconds"]) == ["zoo", "zoo, never promoted", through, f"{through}, never promoted"]
     assert after["masked"] == found["masked"] and after["less"].keys() >= {"torch tensor-wise"}
     _, after = on_a_cpu("--only", "dense", "--seed", "2")
     assert after["dense"] and after["masked"] == after["experts"] == []  # which are of another seed
@@ -108,7 +111,7 @@ def test_a_wrong_result_of_zoo_fails_the_run_and_is_not_timed(on_a_cpu, monkeypa
 
 def test_what_there_was_no_time_for_is_said(on_a_cpu, capsys):
     status, found = on_a_cpu("--seconds", "-1")
-    assert status == 0 and found["dense"] == [] and "no time for 5" in capsys.readouterr().err
+    assert status == 0 and found["dense"] == [] and "no time for 6" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["zoo", "torch bf16"])
@@ -176,7 +179,11 @@ class DeepGemm:
         d.copy_(rows @ (b[0].float() * scale).t())
 
     @classmethod
-    def m_grouped_fp8_gemm_nt_contiguous(cls, a, b, d, groups):
+    def m_grouped_fp8_gemm_nt_contiguous(cls, a, b, d, groups, use_psum_layout=False):
+        if use_psum_layout:  # each group begins at the tile after the end of the one before
+            ends = groups.tolist()
+            tiles = [-(-end // 128) - -(-begin // 128) for begin, end in pairwise((0, *ends))]
+            groups = torch.arange(len(ends)).repeat_interleave(torch.tensor(tiles) * 128)
         for first in range(0, len(d), 128):
             (group,) = set(groups[first : first + 128].tolist())
             tile = slice(first, first + 128)
@@ -188,14 +195,22 @@ class DeepGemm:
             cls.fp8_gemm_nt((a[0][group, :count], a[1][group, :count]), (b[0][group], b[1][group]), d[group, :count])
 
 
+RAGGED = ("m_grouped_contiguous", 300, (0, 130, 130, 300))
+
+
 @pytest.mark.parametrize(
-    ("grouping", "M", "ends"), [("dense", 9, ()), ("m_grouped_contiguous", 300, (0, 130, 130, 300)), ("m_grouped_masked", 12, (4, 8, 12))]
+    ("grouping", "M", "ends", "rival"),
+    [
+        ("dense", 9, (), "DeepGEMM"),
+        (*RAGGED, "DeepGEMM"),
+        (*RAGGED, "DeepGEMM, ends of groups"),
+        ("m_grouped_masked", 12, (4, 8, 12), "DeepGEMM"),
+    ],
 )
-def test_deep_gemm_gets_groups_of_whole_tiles_and_full_places(monkeypatch, grouping, M, ends):
+def test_deep_gemm_gets_groups_of_whole_tiles_and_full_places(monkeypatch, grouping, M, ends, rival):
     monkeypatch.setattr(rivals, "torch_with_gpu", lambda: torch)
     monkeypatch.setattr(rivals, "imported", {"deep_gemm": DeepGemm}.__getitem__)
-    make = rivals.RIVALS["DeepGEMM"].make
-    case = rivals.checked(make, Product("fp8b128", grouping, M, 64, 192, ends), "cpu")
+    case = rivals.checked(rivals.RIVALS[rival].make, Product("fp8b128", grouping, M, 64, 192, ends), "cpu")
     assert len(case.call()) == (512 if grouping == "m_grouped_contiguous" else M)
 
 

@@ -37,6 +37,7 @@ PARTS = {
     "contiguous": Part("FP8 experts, contiguous rows", "rows", "rows of an expert", ((16, 127), (128, 255), (256, 511), (512, 4096))),
     "masked": Part("FP8 experts, masked slots", "rows", "rows of a slot", ((1, 64), (65, 256))),
     "experts": Part("MXFP4 experts, FP8 activations", "tokens", "tokens", ((1, 8), (9, 128), (129, 2048), (2049, 8192))),
+    "bf16 experts": Part("MXFP4 experts, bf16 activations", "tokens", "tokens", ((1, 8), (9, 128), (129, 2048), (2049, 8192))),
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -93,14 +94,16 @@ def torch_bf16(torch: Any, product: Product, device: str) -> Case:
     return Case(lambda: torch._grouped_mm(a, b, offs=one.ends) if grouped else a @ b[0], one.expected, one.bytes)
 
 
-def deep_gemm(torch: Any, product: Product, device: str) -> Case:
-    _only(product, ("dense", "m_grouped_contiguous", "m_grouped_masked"), ("fp8b128",))
+def deep_gemm(torch: Any, product: Product, device: str, ends_of_groups: bool = False) -> Case:
+    """ends_of_groups: contiguous groups are told by their ends, in place of each row's group."""
+    _only(product, ("m_grouped_contiguous",) if ends_of_groups else ("dense", "m_grouped_contiguous", "m_grouped_masked"), ("fp8b128",))
     library = imported("deep_gemm")
     if str(getattr(library, "__file__", "")).endswith("compat/deep_gemm/__init__.py"):
         raise Unavailable("the module deep_gemm is zoo's own; set ZOO_DEEP_GEMM=0 to time DeepGEMM")
+    sizes = [end - begin for begin, end in zip((0, *product.ends), product.ends, strict=False)]
     if product.grouping == "m_grouped_contiguous":  # groups of whole tiles
-        step, begins = library.get_mk_alignment_for_contiguous_layout(), (0, *product.ends[:-1])
-        ends = tuple(accumulate(-(-(end - begin) // step) * step for begin, end in zip(begins, product.ends, strict=True)))
+        step = library.get_mk_alignment_for_contiguous_layout()
+        ends = tuple(accumulate(-(-size // step) * step for size in sizes))
         product = replace(product, M=ends[-1], ends=ends)
     one = Operands(torch, product, BLOCKS, SQUARES, device)
     d = torch.empty((product.M, product.N), dtype=torch.bfloat16, device=device)
@@ -109,9 +112,13 @@ def deep_gemm(torch: Any, product: Product, device: str) -> Case:
     if product.grouping == "dense":
         multiply, arguments = library.fp8_gemm_nt, ((a, aligned(a_scale)), (b[0], b_scale[0]), d)
     elif product.grouping == "m_grouped_contiguous":
-        sizes = torch.diff(one.ends, prepend=one.ends.new_zeros(1))
-        groups = torch.arange(G, device=device, dtype=torch.int32).repeat_interleave(sizes)
-        multiply, arguments = library.m_grouped_fp8_gemm_nt_contiguous, ((a, aligned(a_scale)), (b, b_scale), d, groups)
+        whole = torch.diff(one.ends, prepend=one.ends.new_zeros(1))
+        groups = torch.arange(G, device=device, dtype=torch.int32).repeat_interleave(whole)
+        multiply = library.m_grouped_fp8_gemm_nt_contiguous
+        if ends_of_groups:
+            groups = one.ends - whole + torch.tensor(sizes, dtype=torch.int32, device=device)
+            multiply = partial(multiply, use_psum_layout=True)
+        arguments = (a, aligned(a_scale)), (b, b_scale), d, groups
     else:
         R = product.M // G
         used = product.used or (R,) * G
@@ -180,6 +187,7 @@ def triton_mxfp4(codes: Any, scales: Any) -> tuple[Any, Any]:
 RIVALS: Mapping[str, Rival] = {
     "torch block-wise": Rival(torch_block_wise),
     "DeepGEMM": Rival(deep_gemm),
+    "DeepGEMM, ends of groups": Rival(partial(deep_gemm, ends_of_groups=True)),
     "triton_kernels": Rival(triton_kernels),
     "humming": Rival(humming, "sums of FP8 rows are never promoted"),
     "torch row-wise": Rival(torch_row_wise, "one scale for each row"),
