@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "90cfc84fe22d16fa27a68b502f0d8f74494611028e1311f563b00d80ac7f49e4"
+EVIDENCE_SHA256 = "375c91d9a5e00a9fa148f397416c9a93578d101efdb6924876dc46789b09b888"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "7ead1832010056a3c0bdca09d0fc235b4368c74831f8f893a3a2d7b01961bee4"
+MANIFEST_SHA256 = "68cfbea560a8e098f9e6401d83b9434445d70319665c70ea1151afecfa4740b6"
