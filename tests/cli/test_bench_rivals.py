@@ -186,7 +186,7 @@ class DeepGemm:
             groups = torch.arange(len(ends)).repeat_interleave(torch.tensor(tiles) * 128)
         for first in range(0, len(d), 128):
             (group,) = set(groups[first : first + 128].tolist())
-            tile = slice(first, first + 128)
+            tile = slice(first, min(first + 128, ends[group]) if use_psum_layout else first + 128)
             cls.fp8_gemm_nt((a[0][tile], a[1][tile]), (b[0][group], b[1][group]), d[tile])
 
     @classmethod
