@@ -1,4 +1,4 @@
-"""Finds the numbers of costs that name a formula: those of a GPU's file, from times of each tile on its own.
+"""Fits the numbers in src_cu/*/costs/<gpu>/*.toml to measured times of each tile.
 
     python tools/lab/gemm_numbers.py CUBINS --numbers numbers.json                                # on the GPU
     python tools/lab/gemm_numbers.py CUBINS --sweep seed.json --shapes unseen@2753@90
@@ -7,9 +7,10 @@
     python tools/measure_costs.py src_cu/gemm/hopper_w4/tables/packed.toml --grouping dense --sweep seed.json --far 0.06 [--write]
     python tools/measure_costs.py src_cu/gemm/hopper_w4/tables/stored.toml --grouping dense --costs gemm/costs/h200/w4_bf16.toml --sweep seed.json
 
-A tile's numbers are those with which its cost is nearest to its own times, by the mean of |log(cost / time)|: no choice between tiles is looked
-at, so a number cannot make up for another tile's. Of a sweep, which has the times of all tiles that might be fast, those within 1.4 of the fastest
-count, the nearer the more; with --far the others a little, so that no tile is thought fast where it was never near. The chip's numbers are those with which all tiles' costs are nearest to their times; where not every tile was timed they stay.
+Each tile is fitted to its own times: its numbers minimise the mean of |log(cost / time)|. The fit reads no choice between tiles, so a number cannot
+correct the error of another tile. A sweep has the times of all tiles that may be fast. A time counts if it is less than 1.4 times the fastest
+tile's, and counts more the nearer it is. --far gives all other times a small weight, so that no tile looks fast where it never was. The numbers of
+[chip] minimise the error of all tiles. They stay as they are where a tile that reads them has no times.
 """
 
 from __future__ import annotations

@@ -3,10 +3,14 @@
     python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--grouping m_grouped_contiguous] [--ending .swiglu_fp8b128_stored]
                                        [--tokens bf16] [--form mxfp4] [--kind regular] [--seconds 60] [--count 200] [--most 256] [--cubins DIR]
 
-Matrices are drawn as `gemm.py --unseen` draws them, rows, or the tokens of a mixture of experts, evenly by their logarithm. A tile of fewer than 128 rows is left
-out where there are more than 20 times as many, of one matrix or of an expert. One whose CTAs may share a multiprocessor is timed as `NAME shared` and as
-`NAME alone`, one that clusters may take, or CTAs in turn, as `NAME pair` and `NAME turn` (`NAME pair shared`). All tiles of a problem and what zoo chooses take turns, from
-CUDA graphs, over weights of 150 MB together or more; ends with what choices lose.
+Matrices are drawn as `gemm.py --unseen` draws them. The logarithm of the number of rows, or of tokens of a mixture of experts, is drawn evenly. A tile
+of fewer than 128 rows is not timed if a matrix or an expert has more than 20 times as many rows. The name in the results says how a tile ran:
+
+    NAME alone, NAME shared     one CTA or two on a multiprocessor, where a tile may have either
+    NAME pair, NAME turn        a cluster computes a pair of tiles, or a CTA computes both in turn; `NAME pair shared` has both words
+
+All tiles of a problem, and zoo's choice, run in turn from CUDA graphs. Their weights are 150 MB or more, so no cache holds them. The last lines
+print what zoo's choices lose against the fastest tile.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ def as_stored(form: str, groups: int, N: int, K: int) -> list[dict[str, torch.Te
 
 
 def with_all(cubins: Path, alone: str, in_pairs: bool, into: Path) -> Zoo:
-    """The same zoo, every launch of which has one CTA on a multiprocessor, or none of which asks for that, and pairs of CTAs, or none, where either may be."""
+    """A zoo whose launches are pinned: CTAs alone on a multiprocessor ("1") or sharing it ("0"), and pairs of CTAs or none, where a launch may have either."""
     into.mkdir()
     for folder in cubins.iterdir():
         if folder.is_dir():
