@@ -257,7 +257,7 @@ __device__ __forceinline__ void produce(Tile& tile, const Schedule& schedule, co
     const int thread = threadIdx.x - Tile::MATH_THREADS;
     if (thread < 32) {
         if (WarpCollective<Schedule> || thread == 0) load_operands(tile, schedule, operands, thread);
-    } else if (thread - 32 < Tile::COPYING_THREADS) {
+    } else if (requires { requires Tile::ALL_PRODUCERS_COPY; } || thread - 32 < Tile::COPYING_THREADS) {
         if constexpr (Tile::GATHERS)
             gather_tokens(tile, schedule, rows, operands.scales, thread - 32);
         else if constexpr (Tile::SCALED)

@@ -37,13 +37,7 @@ struct UnpromotedPipeline {
         wait_for_previous_kernel();
 
         if (warp_index() >= Tile::MATH_WARPS) {
-            lower_registers_to<Tile::LOADER_REGISTERS>();
-            const int thread = threadIdx.x - Tile::MATH_THREADS;
-            if (thread < 32) {
-                if (WarpCollective<Schedule> || thread == 0) load_operands(tile, schedule, operands, thread);
-            } else if constexpr (Tile::GATHERS) {
-                gather_tokens(tile, schedule, rows, operands.scales, thread - 32);
-            }
+            produce(tile, schedule, operands, rows);
             return;
         }
 

@@ -42,7 +42,10 @@ struct UnpromotedTile {
     static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == WeightFormat::nvfp4 ? 16 : 32);
 
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
-    static constexpr int GATHERING_THREADS = GATHERING_THREADS_, THREADS = MATH_THREADS + 128;
+    // In gather cubins, all producer warps after the first one gather, so produce() omits a comparison.
+    static constexpr bool REALLOCATES_REGISTERS = true, ALL_PRODUCERS_COPY = GATHERS;
+    static constexpr int GATHERING_THREADS = GATHERING_THREADS_, COPYING_THREADS = GATHERING_THREADS;
+    static constexpr int THREADS = MATH_THREADS + 128;
     // With 160 sums a lane, the schedule is spilled to shared memory during the loop over K.
     static constexpr bool SPILLS_TO_SHARED = PARTS * SUMS > 128;
     static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = 216;
