@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply_with_two_partials(Tile& tile, Fragments
             decltype(next) after = {};
             if (chunk < LAST) after = block.load(chunk + 1, chunks_left);
             if (TOKEN_PARTS == 2 && chunk == 0) wait_for_multiplications<1>();
-            // Waits for the wgmmas that read the words of this half: part 1 of the previous block, or with one part the other half.
+            // Part 1 of the previous block may still read this half's words. With one part no wgmma does, but the wait makes the loop faster.
             if (chunk == HALF) wait_for_multiplications<0>();
             hold(block.words[chunk]);
             unpack(next, entries, block.words[chunk]);
