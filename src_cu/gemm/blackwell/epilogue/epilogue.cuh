@@ -37,7 +37,7 @@ __device__ __forceinline__ Result result_of(const Finish& finish, uint8_t* scale
         return {finish.d, finish.d_stride, scales, columns, type, argument, argument_stride};
 }
 
-// The works of tiles of the result: GatedTiles, or the tiles themselves.
+// What the main loop multiplies for a tile of the result: one or two works of GatedTiles, or the tile itself.
 template <class Tiles, class ResultTiles>
 __device__ __forceinline__ Tiles works_of(const ResultTiles& tiles, bool in_halves) {
     if constexpr (std::is_same_v<Tiles, ResultTiles>)

@@ -64,8 +64,8 @@ struct SharedSums {
     }
 };
 
-// The kernel's body. `tiles` are the works of `result_tiles`. A SWAPPED tile of gates and ups has two works. Only one work is needed if gates and
-// ups are interleaved and the tile has 64 columns of the result.
+// The kernel's body. `result_tiles` are tiles of D, and `tiles` gives what the main loop multiplies for each of them. A SWAPPED tile of gates and
+// ups needs two works, or one if they are interleaved and the tile has 64 columns of the result.
 template <class Tile, class ResultTiles, class Tiles, class Elements, class Scales, class Epilogue>
 __device__ __forceinline__ void compute_result(Tile& tile, ResultTiles result_tiles, const Tiles& tiles, KShare share,
                                                const Elements& elements, const Scales& scales, uint32_t types, int K,

@@ -18,7 +18,7 @@ namespace zoo {
 // The order of gates and ups in the rows of B.
 enum class Gates { halves, interleaved };
 
-// The works of tiles of the result. `tiles` finds each tile as if B had I rows.
+// The work of a tile of the result: for_each_work() makes two of it if gates and ups are two products. `tiles` finds tiles as if B had I rows.
 template <class Tile, class Tiles>
 struct GatedTiles {
     Tiles tiles;
