@@ -57,7 +57,8 @@ struct UnitPosition {
     GroupStep step;
     int group, width, first_ticket;
 };
-// A unit is 128 weight rows x 128 columns of K: its index, its first chunk in b, and the weight parts and chunks that b has from there on.
+// A unit is 128 weight rows x 128 columns of K: its index in the workspace, its first chunk in b, and the weight parts (`heights`) and chunks that b has
+// from that chunk on.
 struct DequantizedUnit {
     int index, first_chunk, heights, chunks;
 };

@@ -85,7 +85,7 @@ struct GatedPipeline {
         } else {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
             Ring<Tile::STAGES> ring;
-            uint32_t count = 0, exchanges = 0;
+            uint32_t count = 0, exchanges = 0;  // quantised tiles or double tiles; those that share scales with the other CTA
             typename Output::LeftTile left;
             for (Work work; schedule.next(work);) {
                 float sums[1][Tile::SUMS], h[Tile::SUMS / 2];
