@@ -61,6 +61,22 @@ PRODUCT(tf32_f32, wmma::precision::tf32, float, 16, 16, 8, float)
 PRODUCT(s8_s32, signed char, int, 32, 8, 16, signed char)
 PRODUCT(u8_s32, unsigned char, int, 8, 32, 16, unsigned char)
 PRODUCT(f64_f64, double, double, 8, 8, 4, double)
+PRODUCT(s4_s32, wmma::experimental::precision::s4, int, 8, 8, 32, unsigned)
+PRODUCT(u4_s32, wmma::experimental::precision::u4, int, 8, 8, 32, unsigned)
+
+// How many bits are set in both, and how many differ.
+extern "C" __global__ void bits(const unsigned* a, const unsigned* b, int* both, int* different) {
+    wmma::fragment<wmma::matrix_a, 8, 8, 128, wmma::experimental::precision::b1, wmma::row_major> left;
+    wmma::fragment<wmma::matrix_b, 8, 8, 128, wmma::experimental::precision::b1, wmma::col_major> right;
+    wmma::fragment<wmma::accumulator, 8, 8, 128, int> zero, sum;
+    wmma::load_matrix_sync(left, a, 256);
+    wmma::load_matrix_sync(right, b, 128);
+    wmma::fill_fragment(zero, 0);
+    wmma::bmma_sync(sum, left, right, zero, wmma::experimental::bmmaBitOpAND);
+    wmma::store_matrix_sync(both, sum, 8, wmma::mem_row_major);
+    wmma::bmma_sync(sum, left, right, zero, wmma::experimental::bmmaBitOpXOR);
+    wmma::store_matrix_sync(different, sum, 8, wmma::mem_row_major);
+}
 
 // C and D of two types.
 template <typename Of, typename Into>
@@ -117,15 +133,17 @@ def test_a_tile_of_two_warps_meets_in_reserved_shared_memory(module):
 @pytest.mark.parametrize(("name", "m", "n", "k", "stored", "result"), [
     ("f16_f32", 16, 16, 16, "f2", "f4"), ("f16_f16", 32, 8, 16, "f2", "f2"), ("bf16_f32", 8, 32, 16, "bf16", "f4"),
     ("tf32_f32", 16, 16, 8, "f4", "f4"), ("s8_s32", 32, 8, 16, "i1", "i4"), ("u8_s32", 8, 32, 16, "u1", "i4"),
-    ("f64_f64", 8, 8, 4, "f8", "f8"),
+    ("f64_f64", 8, 8, 4, "f8", "f8"), ("s4_s32", 8, 8, 32, "s4", "i4"), ("u4_s32", 8, 8, 32, "u4", "i4"),
 ])  # fmt: skip
 def test_wmma_is_a_product(module, name, m, n, k, stored, result, arithmetic):
-    low = 0 if stored == "u1" else -4
+    low = 0 if stored in ("u1", "u4") else -4
     a, b, c = (RNG.integers(low, 5, shape) for shape in ((m, k), (n, k), (m, n)))
 
     def bits(matrix):
         if stored == "bf16":
             return number_formats.encode(number_formats.BF16, matrix.astype(float), "rn").astype(np.uint16)
+        if stored in ("s4", "u4"):
+            return (matrix[:, 0::2] & 15 | (matrix[:, 1::2] & 15) << 4).astype(np.uint8)
         return matrix.astype(stored)
 
     gpu = emulator.Device(arithmetic=arithmetic)
@@ -133,6 +151,17 @@ def test_wmma_is_a_product(module, name, m, n, k, stored, result, arithmetic):
     report = gpu.launch(module, name, 1, 32, params=[gpu.alloc(bits(a)), gpu.alloc(bits(b)), gpu.alloc(c.astype(result)), d])
     assert report.ok, report
     np.testing.assert_array_equal(gpu.read(d, (n, m), result).T, a @ b.T + 2 * c)
+
+
+def test_wmma_of_bits_counts_those_set_in_both_and_those_that_differ(module):
+    a, b = RNG.integers(0, 2, (8, 256)), RNG.integers(0, 2, (8, 128))  # rows of A are 256 bits apart
+    packed = [np.packbits(matrix.astype(np.uint8), axis=1, bitorder="little") for matrix in (a, b)]
+    gpu = emulator.Device()
+    both, different = gpu.alloc(256), gpu.alloc(256)
+    report = gpu.launch(module, "bits", 1, 32, params=[*map(gpu.alloc, packed), both, different])
+    assert report.ok, report
+    np.testing.assert_array_equal(gpu.read(both, (8, 8), np.int32), a[:, :128] @ b.T)
+    np.testing.assert_array_equal(gpu.read(different, (8, 8), np.int32), (a[:, None, :128] != b[None]).sum(axis=2))
 
 
 @pytest.mark.parametrize("arithmetic", ["exact", "hw"])

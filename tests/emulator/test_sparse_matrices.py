@@ -131,6 +131,26 @@ def test_a_sparse_product_of_small_floats_in_bytes():
     np.testing.assert_array_equal(d, dense @ right.T)
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "depth", "selector"), [("s4", "s4", 64, 0), ("u4", "s4", 64, 1), ("s4", "u4", 128, 0), ("u4", "u4", 128, 0)]
+)
+def test_packed_integers_are_kept_in_pairs(a, b, depth, selector):
+    """The metadata of a pair is that of one element of 8 bits at half the depth."""
+    pairs, kept, nibbles = sparse(16, depth // 2, False)
+    second = lambda values: -values - 1 if a == "s4" else values + 8 * (values > 0)  # noqa: E731
+    dense = np.stack([pairs, np.where(pairs, second(pairs), 0)], axis=2).reshape(16, depth)
+    right = RNG.integers(-8, 8, (8, depth)) if b == "s4" else RNG.integers(0, 16, (8, depth))
+    packed = lambda low, high: (low & 15 | (high & 15) << 4).astype(np.uint8)  # noqa: E731
+    registers = depth // 32
+    image_a = fragment(packed(kept, second(kept)), 8, registers, lambda lane, i: (lane // 4 + 8 * (i % 2), 4 * (lane % 4 + 4 * (i // 2))))
+    image_b = fragment(packed(right[:, 0::2], right[:, 1::2]), 8, registers, lambda lane, i: (lane // 4, 4 * (lane % 4 + 4 * i)))
+    c = RNG.integers(-9, 9, (16, 8))
+    text = MMA.format(variant="sp::ordered_metadata", depth=depth, kind="", result="s32", a=a, b=b, selector=selector)
+    d, report = mma_sp(text, image_a, image_b, metadata(nibbles, 8, selector), c, "s32")
+    assert report.ok, report
+    np.testing.assert_array_equal(d, dense @ right.T + c)
+
+
 @pytest.mark.parametrize("arithmetic", ["exact", "hw"])
 @pytest.mark.parametrize(("kind", "scale", "vector"), [("mxf8f6f4", "ue8m0", 1), ("mxf4", "ue8m0", 2), ("mxf4nvf4", "ue4m3", 4)])
 def test_block_scales_belong_to_parts_of_the_whole_depth(kind, scale, vector, arithmetic):

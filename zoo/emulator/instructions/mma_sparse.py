@@ -2,13 +2,21 @@
 
 from .. import arithmetic, number_formats, sparsity
 from . import instruction, need_all, put_rows
-from .mma_sync import block_scales, c_matrix, checked_scales, codes_of, d_registers, integers_of, words_of_a, words_of_b
+from .mma_sync import INTEGERS, block_scales, c_matrix, checked_scales, codes_of, d_registers, integers_of, words_of_a, words_of_b
 
-# bits of an element in a register, and the depths K
+# element type -> K -> bits of an element in a register
 _SHAPES = {
-    "f16": (16, (16, 32)), "bf16": (16, (16, 32)), "tf32": (32, (8, 16)), "s8": (8, (32, 64)), "u8": (8, (32, 64)),
-    "e4m3": (8, (64,)), "e5m2": (8, (64,)), "e2m3": (8, (64,)), "e3m2": (8, (64,)), "e2m1": (8, (64,)),
-}  # fmt: skip
+    type: shapes
+    for types, shapes in {
+        "f16 bf16": {16: 16, 32: 16},
+        "tf32": {8: 32, 16: 32},
+        "s8 u8": {32: 8, 64: 8},
+        "s4 u4": {64: 4, 128: 4},
+        "e4m3 e5m2 e2m3 e3m2": {64: 8},
+        "e2m1": {64: 8, 128: 4},
+    }.items()
+    for type in types.split()
+}
 
 
 @instruction("mma.sp", "mma.sp::ordered_metadata")
@@ -34,14 +42,15 @@ def mma_sparse(ins):
         ins.unsupported(f"kind::{kind} without .block_scale")
     fp4 = scaled and kind != "mxf8f6f4"
     containers = kind is not None and not fp4
-    if fp4:
-        depth //= 2  # from here on two packed elements count as one of 8 bits
-    if (m, n) != (16, 8) or a not in _SHAPES or depth not in _SHAPES[a][1] or b not in _SHAPES:
+    bits = _SHAPES.get(a, {}).get(depth)
+    if (m, n) != (16, 8) or bits is None or bits != _SHAPES.get(b, {}).get(depth):
         ins.unsupported(f"the shape m{m}n{n}k{depth} with .{a}.{b} is not covered")
-    bits = _SHAPES[a][0]
     integer = result == "s32"
-    if any(integer != (type in ("s8", "u8")) for type in (a, b)) or bits != _SHAPES[b][0] or (bits > 8 and a != b):
+    if any(integer != (type in INTEGERS) for type in (a, b)) or (bits > 8 and a != b) or (bits == 4 and fp4 == integer):
         ins.unsupported(f".{a} does not go with .{b} and .{result}")
+    packed = bits == 4
+    if packed:
+        depth, bits = depth // 2, 8  # from here on two packed elements count as one of 8 bits
     if (
         result != c
         or result not in ("f32", "f16", "s32")
@@ -80,7 +89,7 @@ def mma_sparse(ins):
 
         codes_a, codes_b = codes_of(left, a, containers), codes_of(right, b, containers)
         total = sparsity.multiply(
-            codes_a, nibbles, 4 if fp4 else bits, codes_b, addend, product, lambda problem: ins.report(warp, lanes, "arithmetic", problem),
+            codes_a, nibbles, 4 if packed else bits, codes_b, addend, product, lambda problem: ins.report(warp, lanes, "arithmetic", problem),
             format=number_formats.FORMATS.get(b), ordered="mma" if ordered else None,
         )  # fmt: skip
         put_rows(warp, d_rows, d_registers(total, result), lanes)

@@ -1,7 +1,7 @@
 """mma.sync: one warp multiplies small matrices held in registers.
 
 Every element type uses the same fragments when counted in bytes. With a row of A or B as a row of 32-bit words along K:
-    A register i of lane l: row l / 4 + 8 * (i % 2), word l % 4 + 4 * (i / 2)
+    A register i of lane l: row l / 4 + 8 * (i % 2), word l % 4 + 4 * (i / 2)        (m8: one register, row l / 4)
     B register i of lane l: column l / 4 of B, word l % 4 + 4 * i
     C and D element j of lane l: row l / 4 + 8 * (j / 2), column 2 * (l % 4) + j % 2 (f16: elements 2i and 2i+1 in register i)
 """
@@ -20,12 +20,24 @@ _C_ROWS = np.stack([_LANE // 4 + 8 * (j // 2) for j in range(4)])
 _C_COLUMNS = np.stack([2 * (_LANE % 4) + j % 2 for j in range(4)])
 # where the elements of D's registers are in D, and the elements of C in its registers
 _PLACES_OF_D = 8 * _C_ROWS + _C_COLUMNS
-_PLACES_OF_C = np.argsort(_PLACES_OF_D.reshape(-1)).reshape(16, 8)
-# how many bits of K one instruction may have, by element type
-_DEPTHS = {
-    "f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "e4m3": (16, 32), "e5m2": (16, 32), "s8": (16, 32), "u8": (16, 32),
-    "e2m3": (32,), "e3m2": (32,), "e2m1": (32, 64),
-}  # fmt: skip
+_PLACES_OF_C = {m: np.argsort(_PLACES_OF_D[: m // 4].reshape(-1)).reshape(m, 8) for m in (8, 16)}
+# element type -> the shapes (M, K) with N = 8 -> bits of an element in a register
+_SHAPES = {
+    type: shapes
+    for types, shapes in {
+        "f16 bf16": {(16, 8): 16, (16, 16): 16},
+        "tf32": {(16, 4): 32, (16, 8): 32},
+        "e4m3 e5m2": {(16, 16): 8, (16, 32): 8},
+        "e2m3 e3m2": {(16, 32): 8},
+        "e2m1": {(16, 32): 8, (16, 64): 4},
+        "s8 u8": {(8, 16): 8, (16, 16): 8, (16, 32): 8},
+        "s4 u4": {(8, 32): 4, (16, 32): 4, (16, 64): 4},
+        "b1": {(8, 128): 1, (16, 128): 1, (16, 256): 1},
+    }.items()
+    for type in types.split()
+}
+INTEGERS = ("s8", "u8", "s4", "u4", "b1")
+_SIGN_BIT = {"s8": 0x80, "s4": 8}
 _SCALE_VECTORS = {
     "mxf8f6f4": {("ue8m0", 1)},
     "mxf4": {("ue8m0", 2)},
@@ -34,15 +46,15 @@ _SCALE_VECTORS = {
 
 
 @functools.cache
-def _places_of_a(registers):
+def _places_of_a(registers, m):
     """Where each word of A, row by row, is among the registers of all lanes."""
-    row, word = np.divmod(np.arange(32 * registers), 2 * registers)
-    return (32 * (2 * (word // 4) + row // 8) + 4 * (row % 8) + word % 4).reshape(16, -1)
+    row, word = np.divmod(np.arange(32 * registers), 32 * registers // m)
+    return (32 * (m // 8 * (word // 4) + row // 8) + 4 * (row % 8) + word % 4).reshape(m, -1)
 
 
-def words_of_a(words):
-    """(..., 16, row words) from A's registers (..., n, 32)."""
-    return words.reshape(*words.shape[:-2], -1).take(_places_of_a(words.shape[-2]), axis=-1)
+def words_of_a(words, m=16):
+    """(..., m, row words) from A's registers (..., n, 32)."""
+    return words.reshape(*words.shape[:-2], -1).take(_places_of_a(words.shape[-2], m), axis=-1)
 
 
 def words_of_b(words):
@@ -52,9 +64,9 @@ def words_of_b(words):
 
 
 def c_matrix(words, result):
-    """(..., 16, 8) register words of C; f16 values in the low half."""
+    """(..., 16, 8) register words of C, or (..., 8, 8) of two registers; f16 values in the low half."""
     if result != "f16":
-        return words.reshape(*words.shape[:-2], -1).take(_PLACES_OF_C, axis=-1)
+        return words.reshape(*words.shape[:-2], -1).take(_PLACES_OF_C[4 * words.shape[-2]], axis=-1)
     matrix = np.empty((*words.shape[:-2], 16, 8), np.uint32)
     matrix[..., _C_ROWS[0::2], _C_COLUMNS[0::2]] = words & 0xFFFF
     matrix[..., _C_ROWS[1::2], _C_COLUMNS[1::2]] = words >> 16
@@ -62,20 +74,24 @@ def c_matrix(words, result):
 
 
 def d_registers(matrix, result):
-    """The registers (..., n, 32) of D from (..., 16, 8) words."""
+    """The registers (..., n, 32) of D from (..., 16, 8) or (..., 8, 8) words."""
     if result == "f16":
         return matrix[..., _C_ROWS[0::2], _C_COLUMNS[0::2]] | matrix[..., _C_ROWS[1::2], _C_COLUMNS[1::2]] << 16
-    return matrix.reshape(*matrix.shape[:-2], -1).take(_PLACES_OF_D, axis=-1)
+    return matrix.reshape(*matrix.shape[:-2], -1).take(_PLACES_OF_D[: matrix.shape[-2] // 4], axis=-1)
 
 
 def codes_of(words, type_name, containers):
-    """Element codes along K of a matrix of words; `containers`: 4 and 6-bit types lie in bytes (e2m1 in bits 2-5)."""
+    """Element codes along K of a matrix of words; `containers`: 4 and 6-bit floats lie in bytes (e2m1 in bits 2-5)."""
     words = np.ascontiguousarray(words)
     if type_name == "tf32":
         return words
     if type_name in ("f16", "bf16"):
         return words.view(np.uint16)
     data = words.view(np.uint8)
+    if type_name == "b1":
+        return np.unpackbits(data, axis=-1, bitorder="little")
+    if type_name in ("s4", "u4"):
+        return nibbles(data)
     if type_name == "e2m1":
         if containers:
             return (data >> 2) & 0xF
@@ -90,9 +106,15 @@ def nibbles(data):
     return codes
 
 
-def integers_of(data, type_name):
-    """int64 values of u8 or s8 bytes."""
-    return data.astype(np.int64) if type_name == "u8" else data.view(np.int8).astype(np.int64)
+def integers_of(codes, type_name):
+    """int64 values of the codes of integers."""
+    sign = _SIGN_BIT.get(type_name, 0)
+    return (codes.astype(np.int64) ^ sign) - sign
+
+
+def unequal_bits(a, b):
+    """Factors of 0 and 1 whose product counts where the bits of A and B differ."""
+    return np.concatenate([a, 1 - a], axis=1), np.concatenate([1 - b, b], axis=1)
 
 
 @instruction("mma")
@@ -114,40 +136,42 @@ def mma(ins):
     if len(types) != (5 if scaled else 4):
         ins.unsupported(f"it names {len(types)} types")
     result, a, b, c = types[:4]
-    if (m, n) != (16, 8) or a not in _DEPTHS or depth not in _DEPTHS[a] or b not in _DEPTHS:
+    bits = _SHAPES.get(a, {}).get((m, depth))
+    if n != 8 or bits is None or bits != _SHAPES.get(b, {}).get((m, depth)):
         ins.unsupported(f"the shape m{m}n{n}k{depth} with .{a}.{b} is not covered")
     if result != c:
         ins.unsupported("C and D of different types are not covered")
-    integer = a in ("s8", "u8")
-    if integer != (result == "s32") or result not in ("f32", "f16", "s32") or (saturate and not integer):
-        ins.unsupported(f"the result type .{result} does not go with .{a}")
+    integer = result == "s32"
+    if any(integer != (type in INTEGERS) for type in (a, b)) or (bits > 8 and a != b) or result not in ("f32", "f16", "s32"):
+        ins.unsupported(f".{a}.{b} does not go with the result type .{result}")
+    if saturate and (not integer or bits == 1):
+        ins.unsupported(f".satfinite does not go with .{a}")
+    differ = bits == 1 and bit_operation(ins) == "xor"
     if scaled:
         return _block_scaled(ins, kind, a, b, depth, result, types[4], int(vector.group(1)) if vector else None)
     if kind not in (None, "f8f6f4") or vector:
         ins.unsupported(f"kind::{kind} without .block_scale")
-    if depth == 64:
+    if depth == 64 and not integer:
         ins.unsupported("K = 64 needs a block-scaled kind")
     sub_byte = {a, b} & {"e2m3", "e3m2", "e2m1"}
     if sub_byte and kind is None:
         ins.unsupported("4 and 6-bit types need a .kind")
     d_rows, a_rows, b_rows, c_rows = ins.rows(0, destination=True), ins.rows(1), ins.rows(2), ins.rows(3)
-    _check_counts(ins, a, depth, result, d_rows, a_rows, b_rows, c_rows)
+    _check_counts(ins, (m, depth, bits), result, d_rows, a_rows, b_rows, c_rows)
     fp8 = a in ("e4m3", "e5m2") or kind is not None
     containers = kind is not None
 
     def product(machine, of_a, of_b, of_c):
         """The registers of D from those of A, B and C, or stacks of them."""
-        left, right, addend = words_of_a(of_a), words_of_b(of_b), c_matrix(of_c, result)
+        left, right = codes_of(words_of_a(of_a, m), a, containers), codes_of(words_of_b(of_b), b, containers)
+        addend = c_matrix(of_c, result)
         if integer:
-            left, right = integers_of(left.view(np.uint8), a), integers_of(np.ascontiguousarray(right).view(np.uint8), b)
-            total = arithmetic.integer_sum(left, right, addend, saturate)
+            left, right = integers_of(left, a), integers_of(right, b)
+            total = arithmetic.integer_sum(*(unequal_bits(left, right) if differ else (left, right)), addend, saturate)
         else:
             native = machine.device.arch.startswith("sm_12")
-            total = arithmetic.mma_sync_sum(
-                arithmetic.operand(number_formats.FORMATS[a], codes_of(left, a, containers)),
-                arithmetic.operand(number_formats.FORMATS[b], codes_of(right, b, containers)),
-                addend, result, fp8=fp8, native_fp8=native, mode=machine.arithmetic,
-            )  # fmt: skip
+            left, right = arithmetic.operand(number_formats.FORMATS[a], left), arithmetic.operand(number_formats.FORMATS[b], right)
+            total = arithmetic.mma_sync_sum(left, right, addend, result, fp8=fp8, native_fp8=native, mode=machine.arithmetic)
         return d_registers(total, result)
 
     def run(warp, lanes):
@@ -158,6 +182,13 @@ def mma(ins):
     if a in ("f16", "bf16"):
         ins.product = Product((a, b, result, depth), product, a_rows, b_rows, c_rows, d_rows)
     return run
+
+
+def bit_operation(ins):
+    """What a product of bits counts: where A "and" B are set, or where they differ ("xor")."""
+    if not ins.flag("popc"):
+        ins.unsupported(".b1 needs .popc")
+    return ins.choice("and", "xor")
 
 
 def checked_scales(ins, kind, a, b, depth, result, scale_type, vector):
@@ -171,7 +202,7 @@ def checked_scales(ins, kind, a, b, depth, result, scale_type, vector):
     fp4 = kind != "mxf8f6f4"
     if (scale_type, vector) not in _SCALE_VECTORS[kind] or result != "f32" or depth != (64 if fp4 else 32):
         ins.unsupported(f"kind::{kind} with {vector} .{scale_type} scales, K = {depth}, .{result}")
-    if (fp4 and (a, b) != ("e2m1", "e2m1")) or a in ("f16", "bf16", "tf32", "s8", "u8"):
+    if (fp4 and (a, b) != ("e2m1", "e2m1")) or a in ("f16", "bf16", "tf32", *INTEGERS):
         ins.unsupported(f"kind::{kind} does not take .{a}.{b}")
     return vector
 
@@ -211,7 +242,7 @@ def _block_scaled(ins, kind, a, b, depth, result, scale_type, vector):
     vector = checked_scales(ins, kind, a, b, depth, result, scale_type, vector)
     fp4 = kind != "mxf8f6f4"
     d_rows, a_rows, b_rows, c_rows = ins.rows(0, destination=True), ins.rows(1), ins.rows(2), ins.rows(3)
-    _check_counts(ins, a, depth, result, d_rows, a_rows, b_rows, c_rows)
+    _check_counts(ins, (16, depth, 4 if fp4 else 8), result, d_rows, a_rows, b_rows, c_rows)
     scales = block_scales(ins, 4, vector, scale_type)
 
     def run(warp, lanes):
@@ -230,10 +261,11 @@ def _block_scaled(ins, kind, a, b, depth, result, scale_type, vector):
     return run
 
 
-def _check_counts(ins, a, depth, result, d_rows, a_rows, b_rows, c_rows):
-    bits = {"f16": 16, "bf16": 16, "tf32": 32}.get(a, 4 if depth == 64 else 8)
+def _check_counts(ins, shape, result, d_rows, a_rows, b_rows, c_rows):
+    m, depth, bits = shape
     words = depth * bits // 32  # of one row
-    expected = (2 if result == "f16" else 4, words // 2, words // 4, 2 if result == "f16" else 4)
+    results = m // 8 if result == "f16" else m // 4
+    expected = (results, m * words // 32, words // 4, results)
     found = tuple(map(len, (d_rows, a_rows, b_rows, c_rows)))
     if found != expected:
         ins.unsupported(f"it has {found} registers in D, A, B, C; the shape needs {expected}")

@@ -1,7 +1,7 @@
 """wmma: matrices as fragments, whose layout the manual leaves open and only wmma itself knows.
 
 Here element e of a matrix, row by row, is element e / 32 of lane e % 32; small elements share a register, low bits first. f16 factors
-have twice the room that they need, as on every GPU, and lie there twice.
+have twice the room that they need, as on every GPU, and lie there twice. Elements of 4 bits and of 1 bit move as bytes.
 """
 
 import numpy as np
@@ -9,13 +9,16 @@ import numpy as np
 from .. import arithmetic, memory, number_formats
 from ..memory import SHARED_BASE
 from . import instruction, mma_double, need_all
-from .mma_sync import integers_of
+from .mma_sync import bit_operation, codes_of, integers_of, unequal_bits
 
 _SHAPES = {
     "f16": ((16, 16, 16), (32, 8, 16), (8, 32, 16)), "bf16": ((16, 16, 16), (32, 8, 16), (8, 32, 16)),
     "s8": ((16, 16, 16), (32, 8, 16), (8, 32, 16)), "u8": ((16, 16, 16), (32, 8, 16), (8, 32, 16)), "tf32": ((16, 16, 8),), "f64": ((8, 8, 4),),
+    "s4": ((8, 8, 32),), "u4": ((8, 8, 32),), "b1": ((8, 8, 128),),
 }  # fmt: skip
-_BITS = {"f16": 16, "bf16": 16, "s8": 8, "u8": 8, "tf32": 32, "f32": 32, "s32": 32, "f64": 64}
+_PACKED = {"s4": 2, "u4": 2, "b1": 8}  # elements of a byte
+# bits of what moves together
+_BITS = {"f16": 16, "bf16": 16, "s8": 8, "u8": 8, "s4": 8, "u4": 8, "b1": 8, "tf32": 32, "f32": 32, "s32": 32, "f64": 64}
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
@@ -24,9 +27,10 @@ def _shape(ins):
     return m, n, k
 
 
-def _extent(name, shape):
-    """Rows and columns of a matrix."""
+def _extent(name, type, shape):
+    """Rows and columns of a matrix, of bytes if elements are smaller."""
     m, n, k = shape
+    k //= _PACKED.get(type, 1)
     return {"a": (m, k), "b": (k, n), "c": (m, n), "d": (m, n)}[name]
 
 
@@ -34,7 +38,7 @@ def _count(name, type, shape):
     """Registers of a fragment."""
     if name in "ab" and type == "f16":
         return 8
-    rows, columns = _extent(name, shape)
+    rows, columns = _extent(name, type, shape)
     return rows * columns // 32 if type == "f64" else rows * columns * _BITS[type] // 1024
 
 
@@ -50,7 +54,7 @@ def _fragment(ins, k, name, type, shape, destination=False):
                 if slot is not None:
                     warp.values[slot][...] = elements
 
-        return lambda warp: np.stack([warp.values[slot] for slot in slots]).reshape(_extent(name, shape)), set_doubles
+        return lambda warp: np.stack([warp.values[slot] for slot in slots]).reshape(_extent(name, type, shape)), set_doubles
     rows = ins.rows(k, destination=destination)
 
     def set_words(warp, codes):
@@ -61,7 +65,7 @@ def _fragment(ins, k, name, type, shape, destination=False):
 
 def _matrix(words, name, type, shape):
     """(rows, columns) element codes of a fragment's registers (n, 32)."""
-    rows, columns = _extent(name, shape)
+    rows, columns = _extent(name, type, shape)
     elements = np.ascontiguousarray(words.T).view(_UNSIGNED[_BITS[type]])  # (lane, element)
     return elements.T.reshape(-1)[: rows * columns].reshape(rows, columns)
 
@@ -91,7 +95,10 @@ def _moving(ins, name):
     by_row = ins.choice("row", "col") == "row"
     space = ins.choice("global", "shared", "shared::cta", default="generic").split("::")[0]
     type = _type_of(ins, name, shape)
-    rows, columns = _extent(name, shape)
+    packed = _PACKED.get(type, 1)
+    if packed > 1 and by_row != (name == "a"):
+        ins.unsupported(f"a matrix .{name} of .{type} in this order")
+    rows, columns = _extent(name, type, shape)
     row, column = np.divmod(np.arange(rows * columns), columns)
     size = _BITS[type] // 8
     address = ins.address(0 if name == "d" else 1)
@@ -99,7 +106,7 @@ def _moving(ins, name):
     narrow = columns if by_row else rows
 
     def places(warp):
-        pitch = int(warp.values[stride][0]) if stride is not None else narrow
+        pitch = int(warp.values[stride][0]) // packed if stride is not None else narrow
         offsets = row * pitch + column if by_row else column * pitch + row
         return int(address(warp)[0]) + size * offsets.astype(np.int64)
 
@@ -155,8 +162,9 @@ def mma(ins):
     if len(types) == 2:  # of f16 factors: D and C
         types = [types[0], "f16", "f16", types[1]]
     result, a, b, c = types
-    allowed = {"s8": {"s32"}, "u8": {"s32"}, "f16": {"f16", "f32"}, "f64": {"f64"}}.get(a, {"f32"})
-    if a != b or shape not in _SHAPES.get(a, ()) or not {result, c} <= allowed or (saturate and result != "s32"):
+    allowed = {"f16": {"f16", "f32"}, "bf16": {"f32"}, "tf32": {"f32"}, "f64": {"f64"}}.get(a, {"s32"})
+    differ = a == "b1" and bit_operation(ins) == "xor"
+    if a != b or shape not in _SHAPES.get(a, ()) or not {result, c} <= allowed or (saturate and (result != "s32" or a == "b1")):
         ins.unsupported(f".{'.'.join(types)} with this shape is not covered")
     if rounding not in (None, "rn" if a == "f64" else None):
         ins.unsupported("only .rn is covered, for f64")
@@ -168,7 +176,8 @@ def mma(ins):
             return mma_double.product(left.view(np.float64), right.view(np.float64), addend.view(np.float64)).view(np.uint64)
         right, addend = np.ascontiguousarray(right.T), addend.astype(np.uint32)
         if result == "s32":
-            return arithmetic.integer_sum(integers_of(left, a), integers_of(right, b), addend, saturate)
+            factors = (integers_of(codes_of(matrix, a, False), a) for matrix in (left, right))
+            return arithmetic.integer_sum(*(unequal_bits(*factors) if differ else factors), addend, saturate)
         if c == "f16" != result:
             addend = number_formats.encode(number_formats.F32, number_formats.decode(number_formats.F16, addend), "rn").astype(np.uint32)
         format = number_formats.FORMATS[a]
