@@ -227,6 +227,42 @@ def test_f32_arithmetic_takes_halves(operation, type):
     np.testing.assert_array_equal(got, expected.astype(np.uint32))
 
 
+@pytest.mark.parametrize("type", ["f16", "bf16", "f16x2", "bf16x2"])
+@pytest.mark.parametrize("modifiers", ["rn.oob", "rn.oob.relu"])
+def test_a_factor_out_of_bounds_makes_the_sum_zero(modifiers, type):
+    """Other NaNs stay NaN, and so does a sum of which only the addend is out of bounds."""
+    format = number_formats.F16 if type.startswith("f16") else number_formats.BF16
+    two, three, outside, other = (
+        *number_formats.encode(format, np.array([2.0, -3.0]), "rn").tolist(),
+        number_formats.OUT_OF_BOUNDS_NAN,
+        0x7FFF,
+    )
+    cases = [
+        (outside, three, two),
+        (two, outside, three),
+        (outside, other, other),
+        (two, three, two),
+        (other, two, two),
+        (two, two, outside),
+    ]
+    operands = np.array([cases[lane % len(cases)] for lane in range(32)], np.uint32).T
+    expected = [0.0, 0.0, 0.0, 0.0 if "relu" in modifiers else -4.0, np.nan, np.nan]
+    if type.endswith("x2"):  # the other half is 2 * -3 + 2
+        operands = operands | np.array([two, three, two], np.uint32)[:, None] << 16
+        body = f"fma.{modifiers}.{type} %r40, %r1, %r2, %r3;"
+    else:
+        body = (
+            "".join(f"cvt.u16.u32 %h{i}, %r{i};" for i in (1, 2, 3)) + f"fma.{modifiers}.{type} %h4, %h1, %h2, %h3; cvt.u32.u16 %r40, %h4;"
+        )
+    got, report = lanes(body, *operands)
+    assert report.ok, report
+    np.testing.assert_array_equal(number_formats.decode(format, got & 0xFFFF), [expected[lane % len(cases)] for lane in range(32)])
+    if type.endswith("x2"):
+        assert set(number_formats.decode(format, got >> 16).tolist()) == {expected[3]}
+    with pytest.raises(UnsupportedInstruction, match=r"\.oob and \.ftz"):
+        lanes(body.replace(".oob", ".oob.ftz"), *operands)
+
+
 # ---- rounding in every direction ---------------------------------------------------------------------------------------
 EXACT = {
     "add": lambda a, b, c: a + b, "sub": lambda a, b, c: a - b, "mul": lambda a, b, c: a * b, "fma": lambda a, b, c: a * b + c, "div": lambda a, b, c: a / b,

@@ -6,6 +6,7 @@ from zoo.contract.tensor_map import DTYPES
 
 from .errors import EmulatorError
 from .memory import ALLOCATED, GLOBAL_BASE, READ, WRITTEN
+from .number_formats import OUT_OF_BOUNDS_NAN
 
 # name -> function on absolute shared byte offsets
 _SWIZZLES = {
@@ -118,8 +119,7 @@ class Box:
         outer = self.shape[:0:-1]
         image = np.zeros((*outer, self.inner), np.uint8)
         if tensor.fill == "nan":
-            code = {16: 0x7FFF, 32: 0x7FFFFFFF, 64: 0x7FFFFFFFFFFFFFFF}[self.bits]
-            image.reshape(-1, self.inner).view(np.dtype(f"u{self.bits // 8}"))[...] = code
+            image.reshape(-1, self.inner).view(np.uint16)[...] = OUT_OF_BOUNDS_NAN
         problem = None
         for index, address, shape, strides in self._parts():
             state = self._window(memory, memory.state, address, shape, strides)

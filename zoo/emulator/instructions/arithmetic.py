@@ -150,6 +150,9 @@ def _half(ins, name, type):
     format = PACKED_HALVES[type] if packed else HALVES[type]
     ins.choice("rn", default="rn")
     ftz, sat, relu = ins.flag("ftz"), ins.flag("sat"), name == "fma" and ins.flag("relu")
+    clears = name == "fma" and ins.flag("oob")
+    if clears and ftz:
+        ins.unsupported(".oob and .ftz exclude each other")
     sign = np.uint32(0x8000)
 
     def exact(*codes):
@@ -168,6 +171,8 @@ def _half(ins, name, type):
         result = None if sat or relu else number_formats.half_quickly(format, name, *codes)
         if result is None:
             result = exact(*codes)
+        if clears:  # a factor out of bounds makes zero of the whole sum
+            result = np.where((codes[0] == number_formats.OUT_OF_BOUNDS_NAN) | (codes[1] == number_formats.OUT_OF_BOUNDS_NAN), 0, result)
         return flush_half(format, result) if ftz else result
 
     return on_halves(one, packed)
