@@ -12,6 +12,7 @@ from zoo.emulator.errors import LaunchError
 
 RNG = np.random.default_rng(61)
 SOURCE = r"""
+#include <alloca.h>
 #include <cooperative_groups.h>
 #include <mma.h>
 namespace cg = cooperative_groups;
@@ -90,6 +91,22 @@ __device__ void mixed(const half* a, const half* b, const Of* c, Into* d) {
     wmma::load_matrix_sync(sum, c, 16, wmma::mem_row_major);
     wmma::mma_sync(result, left, right, sum);
     wmma::store_matrix_sync(d, result, 16, wmma::mem_row_major);
+}
+
+// Room whose size is an argument, in the kernel and in a function that gives it back.
+__device__ __noinline__ int sum_in_room(int count) {
+    int* room = static_cast<int*>(alloca(count * sizeof(int)));
+    for (int i = 0; i < count; ++i) room[i] = i;
+    int sum = 0;
+    for (int i = count; i--;) sum += room[i * 7 % count];
+    return sum;
+}
+extern "C" __global__ void rooms(int* out, int count) {
+    int* room = static_cast<int*>(alloca(count * sizeof(int)));
+    for (int i = 0; i < count; ++i) room[i] = threadIdx.x % 2 ? sum_in_room(i + 1) : i;
+    int sum = 0;
+    for (int i = 0; i < count; ++i) sum += room[i];
+    out[threadIdx.x] = sum;
 }
 extern "C" __global__ void f16_to_f32(const half* a, const half* b, const half* c, float* d) { mixed(a, b, c, d); }
 extern "C" __global__ void f32_to_f16(const half* a, const half* b, const float* c, half* d) { mixed(a, b, c, d); }
@@ -490,6 +507,39 @@ def test_small_floats_become_bf16(source, modifiers):
     if "relu" in modifiers:
         values = np.where(values < 0, 0, values)
     np.testing.assert_array_equal(got, values)
+
+
+# ---- memory of a size that the program computes -------------------------------------------------------------------------
+def test_what_a_function_allocates_goes_when_it_returns(module):
+    """Sixty calls a thread, in odd lanes alone: were the room kept, the threads would run out of local memory, or meet others' values."""
+    gpu, count = emulator.Device(), 60
+    out = gpu.alloc(256)
+    report = gpu.launch(module, "rooms", 1, 64, params=[out, count])
+    assert report.ok and not report.findings, report
+    even, odd = sum(range(count)), sum(sum(i * 7 % n for i in range(n)) for n in range(1, count + 1))
+    assert gpu.read(out, 64, np.int32).tolist() == [even, odd] * 32
+
+
+STACK = "mad.lo.u32 %r1, %r0, 8, 8; cvt.u64.u32 %rd1, %r1; stacksave.u64 %rd2; alloca.u64 %rd3, %rd1, 16; "  # lane i has 8 + 8 i bytes
+
+
+@pytest.mark.parametrize(("body", "found", "told"), [
+    ("st.local.u64 [%rd3], 7; ld.local.u64 %rd4, [%rd3]; and.b64 %rd5, %rd3, 15; setp.ne.u64 %p1, %rd5, 0; @%p1 trap;", set(), ()),
+    ("cvta.local.u64 %rd4, %rd3; add.u64 %rd4, %rd4, %rd1; st.u64 [%rd4+-8], 7;", set(), ()),
+    ("st.local.u64 [%rd3+8], 7;", {"out-of-bounds"}, ("writes local memory", "lanes 0x00000001")),
+    ("add.u64 %rd4, %rd3, %rd1; st.local.u8 [%rd4], 7;", {"out-of-bounds"}, ("lanes 0xffffffff",)),
+    ("stackrestore.u64 %rd2; ld.local.u64 %rd4, [%rd3]; st.global.u64 [%rd0], %rd4;", {"out-of-bounds"}, ("reads local memory",)),
+    ("st.local.u64 [%rd3], 7; stackrestore.u64 %rd2; alloca.u64 %rd3, 8; ld.local.u64 %rd4, [%rd3]; st.global.u64 [%rd0], %rd4;", {"uninitialised-local"}, ()),
+    ("add.u64 %rd4, %rd3, 512; stackrestore.u64 %rd4;", {"out-of-bounds"}, ("no stacksave gave",)),
+    ("mov.u64 %rd4, -8; alloca.u64 %rd5, %rd4;", {"out-of-bounds"}, ("18,446,744,073,709,551,608 bytes of stack",)),
+    ("LOOP: alloca.u64 %rd5, 65536; bra LOOP;", {"out-of-bounds", "livelock"}, ("65,536 bytes of stack",)),
+])  # fmt: skip
+def test_each_lane_has_a_stack_of_its_own(body, found, told):
+    gpu = emulator.Device(instruction_limit=1000)
+    y = gpu.alloc(np.zeros(1, np.uint64))
+    report = launch(kernel(STACK + body, parameters=1), device=gpu, params=[y])
+    assert kinds(report) == found, report
+    assert all(words in str(report) for words in told), report
 
 
 # ---- tables of functions -------------------------------------------------------------------------------------------------

@@ -580,17 +580,29 @@ STATE_ALLOCATED = {size: _ones(min(size, 8), ALLOCATED) for size in _SIZES}
 
 
 class LocalMemory:
-    """Per-lane memory of one warp: .local variables and the .param space of calls. Row = lane."""
+    """Per-lane memory of one warp: .local variables, the .param space of calls, and behind them the stack of alloca. Row = lane."""
 
     def __init__(self, size):
-        self.size = size
-        self.stride = -(-size // 32) * 32 + 32
-        self.bytes = np.zeros((32, self.stride), np.uint8)
-        self.valid = np.zeros((32, self.stride), np.uint8)
+        self.size = size  # of the variables
+        self.ends = np.full(32, size, np.int64)  # of each lane's stack
+        self._lay_out(size)
+
+    def _lay_out(self, room):
+        self.stride = -(-room // 32) * 32 + 32
+        self.bytes, self.valid = np.zeros((2, 32, self.stride), np.uint8)
         self.views, self.valids = _views(self.bytes.reshape(-1)), _views(self.valid.reshape(-1))
+
+    def grow(self, room):
+        """Makes room for so many bytes of each lane."""
+        if room > self.stride:
+            arrays = self.bytes, self.valid
+            self._lay_out(2 * room)
+            for array, before in zip((self.bytes, self.valid), arrays):
+                array[:, : before.shape[1]] = before
 
     def reset(self):
         self.valid[...] = 0
+        self.ends[...] = self.size
 
 
 # ---- checked accesses by address, for the lanes of one warp: `addresses` is an int64 array, one entry per lane of `lanes` ----
@@ -837,11 +849,14 @@ _LANE_NUMBERS = np.arange(32, dtype=np.int64)
 
 def _local_index(ins, warp, lanes, addresses, size, verb):
     local = warp.local
-    low, high = int(addresses.min()), int(addresses.max()) + size
-    if low < 16 or high > local.size:
-        address = low if low < 16 else high - size
-        ins.report(warp, lanes, "out-of-bounds", f"it {verb} local memory at {address:#x}; the frame has {local.size} bytes", address)
-        return None
+    if int(addresses.min()) < 16 or int(addresses.max()) + size > local.size:
+        ends = select(local.ends, lanes)
+        bad = (addresses < 16) | (addresses + size > ends)
+        if bad.any():
+            address, end = int(addresses[bad][0]), int(ends[bad][0])
+            words = f"it {verb} local memory at {address:#x}; the frame has {end} bytes"
+            ins.report(warp, _lane_bits(lanes, bad), "out-of-bounds", words, address)
+            return None
     return (select(_LANE_NUMBERS, lanes) * local.stride + addresses) // size
 
 
@@ -878,7 +893,7 @@ def forget(warp, lanes, space, addresses):
     if space == "local":
         local = warp.local
         index = select(_LANE_NUMBERS, lanes) * local.stride + addresses
-        inside, valid = (addresses >= 16) & (addresses < local.size), local.valids[1]
+        inside, valid = (addresses >= 16) & (addresses < select(local.ends, lanes)), local.valids[1]
     else:
         shared = warp.cta.shared
         index = addresses - (warp.cta.rank << 24)

@@ -78,9 +78,12 @@ def call(ins):
     ]
     outputs = [(offsets[result], offsets[own], own.size) for own, result in zip(callee.results, results, strict=True)]
     target, following = ins.program.start[callee], ins.pc + 1
+    allocates = _allocates(callee)
 
     def run(warp, lanes):
         _copy(warp, lanes, inputs)
+        if allocates:
+            assign(warp.state.setdefault("stacks", {}).setdefault(callee, warp.local.ends.copy()), warp.local.ends, lanes)
         frames = warp.state.setdefault("returns", {}).setdefault(callee, [None] * 32)
         for lane in range(32):
             if lanes >> lane & 1:
@@ -88,6 +91,10 @@ def call(ins):
         return target
 
     return run
+
+
+def _allocates(function):
+    return any(statement.opcode.startswith("alloca") for statement in function.statements)
 
 
 def _only(ins, type):
@@ -111,8 +118,11 @@ def ret(ins):
     if ins.function.entry:
         return _exit
     function = ins.function
+    allocates = _allocates(function)
 
     def run(warp, lanes):
+        if allocates:
+            assign(warp.local.ends, warp.state["stacks"][function], lanes)
         frames = warp.state["returns"][function]
         found = {}
         for lane in range(32):
