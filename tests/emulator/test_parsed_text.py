@@ -102,7 +102,21 @@ OPERANDS = {
     "[%d0, {%a, %b}]": ["tensor", ["at", "%d0.b64#2", 0], ["vector", "%a.b32#0", "%b.b32#1"]],
     "[%d0, {%a}, {1, 2}, %b]": ["tensor", ["at", "%d0.b64#2", 0], ["vector", "%a.b32#0"], ["vector", "int 0x1", "int 0x2"], "%b.b32#1"],
     "L": "label L@2",
+    # expressions, which only people write
+    "4*32+1": "int 0x81", "1+4*32": "int 0x81", "3-1-1": "int 0x1", "(1<<4)-1": "int 0xf", "-(3)": "int -0x3", "~3": "int -0x4", "((2))": "int 0x2",
+    "7/4": "int 0x1", "-7/4": "int -0x1", "0x100>>2+2": "int 0x10", "6&3|8^1": "int 0xb", "0x7fffffffffffffff+1": "int -0x8000000000000000",
+    "{%a, 2*3}": ["vector", "%a.b32#0", "int 0x6"],
+    "[%d0+4*8]": ["at", "%d0.b64#2", 32],
+    "[%d0+4*8-2*(3+1)]": ["at", "%d0.b64#2", 24],
+    "[4*4]": ["at", None, 16],
+    "g+4*2": ["at", "variable g", 8],
+    "g[4*2]": ["at", "variable g", 8],
 }  # fmt: skip
+
+
+def test_arguments_of_a_call_are_a_list_even_if_they_are_numbers():
+    (statement,) = body("call f, (1);", ".func f(.param .b32 x) { ret; }\n").statements
+    assert [shown(one) for one in statement.operands] == ["function f", ["group", "int 0x1"]]
 
 
 @pytest.mark.parametrize("text", OPERANDS)
@@ -370,6 +384,14 @@ REFUSED_IN_A_BODY = {
     "op _[4];": "unexpected '[' after an operand of op",
     "op _+4;": "unexpected '+' after an operand of op",
     "op 09;": "expected an integer, found '09'",
+    "op 1/0;": "1 / 0 is no number",
+    "op 1<<64;": "1 << 64 is no number",
+    "op 1>>-1;": "1 >> -1 is no number",
+    "op 1<2;": "expected '<', found '2'",
+    "op 1+;": "expected a number, found ';'",
+    "op (1;": "expected ')', found ';'",
+    "op 1*%a;": "expected a number, found '%a'",
+    "op 1.5*2;": "unexpected '*' after an operand of op",
     "op 0x10000000000000000;": "a number of more than 64 bits, '0x10000000000000000'",
 }
 

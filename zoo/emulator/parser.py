@@ -303,6 +303,10 @@ class Name:
 
 _TARGET = re.compile(r"sm_\d{2,3}[af]?")
 _OFFSETS = range(-(1 << 31), 1 << 32)  # what may be added to an address
+# the operators between integers, loosest first; < and > come twice
+_LEVELS = (("|",), ("^",), ("&",), ("<", ">"), ("+", "-"), ("*", "/"))
+_OPERATORS = {operator for operators in _LEVELS for operator in operators}
+_PRODUCTS = 5
 _ALIGNMENTS = frozenset(1 << power for power in range(LARGEST_ALIGNMENT.bit_length()))
 _LINKAGE = (".visible", ".extern", ".weak", ".common")
 _PERFORMANCE = {
@@ -794,6 +798,7 @@ class _Parser:
         if kind != "name":
             raise ParseError(line, f"expected an instruction, found {opcode!r}")
         operands = []
+        self.calling = opcode.startswith("call")
         if not self.accept(";"):
             while True:
                 operands.append(self.operand(scope))
@@ -811,7 +816,7 @@ class _Parser:
     def offset(self, start=0):
         """The sum of `start` and a signed number, which is what stands behind the name in an address."""
         sign = -1 if self.next()[1] == "-" else 1
-        offset = start + sign * self.integer()
+        offset = start + sign * self.constant(_PRODUCTS)
         if offset not in _OFFSETS:
             self.fail(f"the offset {offset} of an address has more than 32 bits")
         return offset
@@ -821,7 +826,7 @@ class _Parser:
         self.nested(depth)
         if text == "[":
             return self.bracket(scope, depth)
-        if text in ("{", "("):
+        if text == "{" or (text == "(" and (self.calling or not self.before_number(self.at + 1))):
             self.next()
             items, close = [], "}" if text == "{" else ")"
             while not self.accept(close):
@@ -833,7 +838,7 @@ class _Parser:
         if text == "!":
             self.next()
             return Negated(self.operand(scope, depth + 1))
-        if kind == "number" or text == "-":
+        if self.before_number(self.at):
             return self.immediate()
         if kind != "name":
             raise ParseError(line, f"unexpected {text!r} as an operand")
@@ -846,32 +851,68 @@ class _Parser:
             return Address(first, self.offset())  # `mov.u64 d, symbol+4`
         if self.peek() == "[" and first is not SINK:
             self.next()
-            offset = self.integer()
+            offset = self.constant()
             if offset not in _OFFSETS:
                 self.fail(f"the offset {offset} of an address has more than 32 bits")
             self.expect("]")
             return Address(first, offset)
         return first
 
+    def before_number(self, at):
+        kind, text, _, _ = self.tokens[at]
+        return kind == "number" or text in ("-", "~", "(")
+
     def immediate(self):
+        start = self.at
         negative = self.accept("-")
-        kind, text, line, _ = self.next()
-        if kind != "number":
-            raise ParseError(line, f"expected a number, found {text!r}")
+        text = self.next()[1]
         if text[:2] in ("0f", "0F"):
             return Immediate(int(text[2:], 16) ^ (negative << 31), "f32")
         if text[:2] in ("0d", "0D"):
             return Immediate(int(text[2:], 16) ^ (negative << 63), "f64")
         if "." in text:
             return Immediate(struct.unpack("<Q", struct.pack("<d", -float(text) if negative else float(text)))[0], "f64")
-        value = _integer(text, line)
-        return Immediate(-value if negative else value)
+        self.at = start
+        return Immediate(self.constant())
+
+    def constant(self, level=0):
+        """An integer, or an expression of integers with operators of this level and tighter."""
+        start = self.at
+        if self.tokens[start][0] == "number":
+            value = self.integer()
+            if self.peek() not in _OPERATORS:
+                return value
+            self.at = start
+        return self.expression(level, 0)
+
+    def expression(self, level, depth):
+        if level == len(_LEVELS):
+            return self.term(depth)
+        value = self.expression(level + 1, depth)
+        while self.peek() in _LEVELS[level]:
+            _, operator, line, _ = self.next()
+            if operator in ("<", ">"):
+                self.expect(operator)
+            value = _combined(operator, value, self.expression(level + 1, depth), line)
+        return value
+
+    def term(self, depth):
+        self.nested(depth)
+        if self.accept("-"):
+            return -self.term(depth + 1)
+        if self.accept("~"):
+            return ~self.term(depth + 1)
+        if self.accept("("):
+            value = self.expression(0, depth + 1)
+            self.expect(")")
+            return value
+        return self.integer()
 
     def bracket(self, scope, depth):
         self.expect("[")
-        kind, text, line, _ = self.tokens[self.at]
-        if kind == "number" or text == "-":
-            address = Address(None, self.integer())
+        _, text, line, _ = self.tokens[self.at]
+        if self.before_number(self.at):
+            address = Address(None, self.constant())
         else:
             self.next()
             address = Address(Name(text, scope, line), 0)
@@ -919,6 +960,17 @@ class _Parser:
         if name.text == "WARP_SZ":
             return Immediate(32)
         raise ParseError(name.line, f"{name.text!r} is not declared")
+
+
+def _combined(operator, a, b, line):
+    """Of integers of 64 bits."""
+    if (operator == "/" and not b) or (operator in ("<", ">") and not 0 <= b < 64):
+        raise ParseError(line, f"{a} {2 * operator if operator in '<>' else operator} {b} is no number")
+    function = {
+        "|": lambda: a | b, "^": lambda: a ^ b, "&": lambda: a & b, "<": lambda: a << b, ">": lambda: a >> b, "+": lambda: a + b, "-": lambda: a - b,
+        "*": lambda: a * b, "/": lambda: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    }[operator]  # fmt: skip
+    return (function() + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _integer(text, line):
