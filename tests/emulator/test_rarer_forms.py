@@ -412,17 +412,37 @@ def test_halves_of_one_kind_become_the_other_by_the_nearest_without_being_told()
         np.testing.assert_array_equal(plain, named)
 
 
-@pytest.mark.parametrize(("plain", "other"), [
+ORDERS = [
     ("vote.sync.ballot.b32 %r40, %p1, -1;", "vote.ballot.sync.b32 %r40, %p1, -1;"),  # CUB's radix sort
     ("shfl.sync.up.b32 %r40, %r1, 3, 0, -1;", "shfl.up.sync.b32 %r40, %r1, 3, 0, -1;"),
     ("match.any.sync.b32 %r40, %r2, -1;", "match.sync.any.b32 %r40, %r2, -1;"), ("redux.sync.add.s32 %r40, %r1, -1;", "redux.add.sync.s32 %r40, %r1, -1;"),
-])  # fmt: skip
-def test_sync_may_stand_behind_another_modifier(plain, other):
+    ("match.any.sync.b32 %r40, %r2, -1;", "match.b32.any.sync %r40, %r2, -1;"), ("cvt.sat.u8.u32 %r40, %r1;", "cvt.u8.sat.u32 %r40, %r1;"),
+    ("cvt.rzi.ftz.s32.f32 %r40, %f1;", "cvt.ftz.s32.rzi.f32 %r40, %f1;"), ("cvt.rn.relu.bf16x2.f32 %r40, %f1, %f2;", "cvt.bf16x2.relu.f32.rn %r40, %f1, %f2;"),
+    ("cp.async.ca.shared.global [%r3], [%rd2], 4;", "cp.async.shared.global.ca [%r3], [%rd2], 4;"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("plain", "other"), ORDERS)
+def test_modifiers_may_stand_in_another_order(plain, other):
     a = RNG.integers(0, 1 << 32, 32, dtype=np.uint32)
-    start = "and.b32 %r2, %r1, 3; setp.ne.u32 %p1, %r2, 0;"
+    start = "and.b32 %r2, %r1, 3; setp.ne.u32 %p1, %r2, 0; mov.b32 %f1, %r1; neg.f32 %f2, %f1;"
+    if plain.startswith("cp.async"):
+        start += ".shared .align 4 .b32 row[32]; mov.u32 %r3, row; mad.lo.u32 %r3, %r0, 4, %r3; mad.wide.u32 %rd2, %r0, 4, %rd1;"
+        plain, other = (body + "cp.async.wait_all; ld.shared.u32 %r40, [%r3];" for body in (plain, other))
     first, second = (lanes(start + body, a) for body in (plain, other))
     assert first[1].ok and second[1].ok
     np.testing.assert_array_equal(first[0], second[0])
+
+
+def test_ptxas_takes_other_orders_and_expressions(compiler, tmp_path):
+    forms = [body for pair in ORDERS for body in pair] + [
+        "mov.u32 %r40, (1<<4)-1;",
+        "ld.global.u32 %r40, [%rd2+4*(7-3)];",
+        "add.u32 %r40, %r1, ~6&12/5;",
+    ]
+    source = tmp_path / "orders.ptx"
+    source.write_text(kernel("\n".join(forms)))
+    assert compiler.cubin(source, "sm_90a")[:4] == b"\x7fELF"
 
 
 @pytest.mark.parametrize("operation", ["mad.hi.sat.s32", "mad24.hi.sat.s32"])

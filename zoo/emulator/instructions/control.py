@@ -400,10 +400,11 @@ def vote(ins):
     return run
 
 
-@instruction("match.any.sync", "match.all.sync")
+@instruction("match")
 def match(ins):
     """any: the lanes with the same value; all: the mask and true if all agree"""
-    every = ins.opcode.startswith("match.all")
+    ins.flag("sync") or ins.unsupported("match needs .sync")
+    every = ins.choice("any", "all") == "all"
     type = ins.type()
     destination = ins.operands[0]
     pair = isinstance(destination, PredicatePair)

@@ -212,13 +212,14 @@ _SIZES = {"u8": 1, "s8": 1, "u16": 2, "s16": 2, "u32": 4, "s32": 4, "u64": 8, "s
 @instruction("cvt")
 def convert(ins):
     """d = a in another type; the rules are conversions.conversion's"""
-    modifiers = list(ins.modifiers)
+    if ins.flag("pack"):
+        return _pack(ins)
+    types = ins.types()
+    modifiers = [*ins.modifiers, *types]  # ptxas takes the types between other modifiers, too
     ins.modifiers.clear()
     target, source = modifiers[-2:]
     if target in _SIZES and source in _SIZES and len(modifiers) == 2:
         return _integer_to_integer(ins, target, source)
-    if "pack" in modifiers:
-        return _pack(ins, modifiers)
     byte_passes.of_pairs(ins, target, source)
     mnemonic = ".".join(["cvt", *modifiers])
     if (
@@ -275,12 +276,13 @@ def _integer_to_integer(ins, target, source):
     return compute(ins, function, d, [a])
 
 
-def _pack(ins, modifiers):
+def _pack(ins):
     """cvt.pack.sat: two integers clamped into the low end of a register, whose rest comes from c"""
-    if modifiers[:2] != ["pack", "sat"]:
+    if not ins.flag("sat"):
         ins.unsupported("only cvt.pack.sat exists")
-    target = modifiers[2]
-    if modifiers[3:] not in (["s32"], ["s32", "b32"]):
+    target, *rest = ins.modifiers
+    ins.modifiers.clear()
+    if rest not in (["s32"], ["s32", "b32"]):
         ins.unsupported("cvt.pack takes .s32 and perhaps .b32")
     bits = {"u16": 16, "s16": 16, "u8": 8, "s8": 8, "u4": 4, "s4": 4, "u2": 2, "s2": 2}[target]
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if target[0] == "s" else (0, (1 << bits) - 1)

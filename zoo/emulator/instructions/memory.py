@@ -641,9 +641,10 @@ def cta_rank(ins):
 
 
 # ---- cp.async --------------------------------------------------------------------------------------------------------
-@instruction("cp.async.ca.shared", "cp.async.cg.shared", "cp.async.ca.shared::cta", "cp.async.cg.shared::cta")
+@instruction("cp.async")
 def copy_async(ins):
     """Copy 4, 8 or 16 bytes per lane from global to shared memory; bytes past src-size become zero"""
+    ins.choice("ca", "cg"), ins.choice("shared", "shared::cta")
     ins.flag("global") or ins.unsupported("the source must be .global")
     extra = _cache_hints(ins)
     to, source = addresses_of(ins, 0), addresses_of(ins, 1)
