@@ -270,7 +270,8 @@ class Instruction:
             return self.layout.slot("symbol", operand, 0, np.dtype(dtype))
         if isinstance(operand, Address) and isinstance(operand.base, Variable):
             return self.layout.slot("symbol", operand.base, operand.offset, np.dtype(dtype))
-        self.unsupported(f"operand {operand!r} cannot be read as .{type}")
+        what = "a negated predicate" if isinstance(operand, Negated) else f"operand {operand!r}"
+        self.unsupported(f"{what} cannot be read as .{type} here")
         return None
 
     def write(self, k, type, wide=False):
