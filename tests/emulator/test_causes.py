@@ -66,6 +66,20 @@ def test_one_missing_fence_is_one_cause_with_the_writer_and_the_caller():
     assert not found(FENCE.format(fence="fence.proxy.async;", **LINES))
 
 
+def test_headers_of_others_are_named_as_they_are_included():
+    folder = "/opt/cuda/bin/../targets/x86_64-linux/include"
+    text = FENCE.format(fence="", **LINES)
+    shown = []
+    for path in (f"{folder}/cute/copy.hpp", "/home/kernels/copy.cuh"):
+        device = Device("sm_90a", "last", 0)
+        module = Module(HEAD + text.replace("copy.cuh", path))
+        report = device.launch(module, module.entries[0], 1, 1, params=[device.alloc(np.zeros(64, np.int32))])
+        (cause,) = causes([("last", report)])
+        shown.append(str(cause))
+    assert "here     cute/copy.hpp:5, called at k.cu:20" in shown[0] and folder not in shown[0]
+    assert "/home/kernels/copy.cuh:5, called at k.cu:20" in shown[1]
+
+
 def test_each_line_of_the_source_is_shown_once_and_a_few_of_many():
     text = FENCE.format(fence="", **LINES)
     for number in range(6):

@@ -40,12 +40,12 @@ def shortened(text):
 
 
 def _relative(source):
-    """`file:line`, relative to the current directory where the file lies below it."""
+    """`file:line`, relative to the current directory where the file lies below it; other headers as they are included."""
     path, _, line = source.rpartition(":")
     try:
         return f"{Path(path).relative_to(Path.cwd())}:{line}"
     except ValueError:
-        return source
+        return source.rpartition("/include/")[2]
 
 
 @dataclass(frozen=True)
