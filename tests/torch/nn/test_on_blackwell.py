@@ -89,12 +89,18 @@ class Blackwell:
         return Pointer(place + shift, array.shape, dtype, in_elements, self.device), fetch
 
 
+def uneven(weight: torch.Tensor) -> torch.Tensor:
+    """Neighbouring squares get other powers of two as their scales, in every format."""
+    rows, columns = (torch.arange(size) for size in weight.shape[-2:])
+    return weight * 2.0 ** ((rows[:, None] + columns) // 64 - 2)
+
+
 def linear(format: str) -> Results:
     """Two micro-batches by different tiles. The GEMM adds the second gradient of the weight to the first."""
     layer = Linear(160, 320, format=format)
     layer.add_gradients = True
     with torch.no_grad():
-        layer.weight.copy_(normal(320, 160))
+        layer.weight.copy_(uneven(normal(320, 160)))
         layer.bias.copy_(normal(320))
     found = {}
     for number, count in enumerate((40, 300)):
@@ -116,7 +122,7 @@ def trained(layer: torch.nn.Module, x: torch.Tensor, *more: torch.Tensor) -> Res
 def frozen(format: str) -> Results:
     """The gradient of its input, which adapters beside frozen layers need."""
     layer = torch.nn.Linear(160, 96, bias=False)
-    layer.weight.data = normal(96, 160)
+    layer.weight.data = uneven(normal(96, 160))
     return trained(Linear.from_float(layer, format, frozen=True), normal(40, 160, dtype=torch.bfloat16))
 
 
@@ -124,7 +130,7 @@ def grouped(format: str) -> Results:
     """One group has no rows, and some rows have no group."""
     layer = GroupedLinear(4, 100, 36, format=format, dtype=torch.bfloat16)
     with torch.no_grad():
-        layer.weight.copy_(normal(4, 36, 100))
+        layer.weight.copy_(uneven(normal(4, 36, 100)))
         layer.bias.copy_(normal(4, 36))
     return trained(layer, normal(48, 100, dtype=torch.bfloat16), torch.tensor(ENDS, dtype=torch.int32))
 
@@ -133,7 +139,8 @@ def experts(format: str, gates: str = "halves", **model: Any) -> Results:
     """One expert has no tokens, and some choices are dropped."""
     p = problem(**model)
     options = {"activation": p.activation, "limit": p.limit, **p.biases(gates)}
-    return trained(Experts.from_float(p.gate_up(gates), p.down, format, gates=gates, **options), p.x, p.ids, p.weights)
+    layer = Experts.from_float(uneven(p.gate_up(gates)), uneven(p.down), format, gates=gates, **options)
+    return trained(layer, p.x, p.ids, p.weights)
 
 
 def gpt_oss(format: str) -> Results:
@@ -183,7 +190,7 @@ MISTAKES = [
     (linear, "mxfp8", "quantize.mxfp8.both", 2, "rounding", {"dx 0", "dw"}),
     (linear, "nvfp4", "gemm.nvfp4.dense", 3, "bias", {"y 1"}),
     (linear, "nvfp4", "gemm.nvfp4.k_grouped", 1, "alpha", {"dw"}),
-    (experts, "mxfp8", "gemm.mxfp8.m_grouped_contiguous", 3, "a_scale", {"input 0", "gate_up.weight"}),
+    (experts, "mxfp8", "gemm.mxfp8.m_grouped_contiguous", 3, "b_scale", {"input 0", "gate_up.weight"}),
 ]
 
 
