@@ -34,4 +34,7 @@ def _publish(usual: Callable[[Any], None], transporter: Any) -> None:
 def install() -> None:
     """Raises where SGLang is another, whose layers zoo then does not serve."""
     check_signatures({f"{_PARTS}.weight_exporter:WeightExporter._weight_export_unsupported_reason": "self", _PUBLISH: "self"})
-    HookRegistry.register(_PUBLISH.replace(":", "."), _publish, HookType.AROUND)
+    target = _PUBLISH.replace(":", ".")
+    there = getattr(HookRegistry, "_hooks", {}).get(target, ())  # linear layers and experts both install this
+    if all(_publish not in hook for hook in there):
+        HookRegistry.register(target, _publish, HookType.AROUND)

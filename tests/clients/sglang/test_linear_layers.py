@@ -290,6 +290,14 @@ def test_the_switch_leaves_sglang_alone_without_a_word(fresh, monkeypatch, caplo
     assert not fresh and not caplog.records
 
 
+def test_no_function_of_sglang_is_wrapped_twice_which_sglang_would_warn_of(gpu, fresh):
+    import zoo.sglang
+
+    zoo.sglang.register()
+    zoo.sglang.register()
+    assert len(fresh) > 8 and {len(hooks) for hooks in fresh.values()} == {1}
+
+
 def test_a_setting_that_zoo_does_not_know_leaves_sglang_alone_with_one_warning(fresh, monkeypatch, caplog):
     import zoo.sglang
 
