@@ -10,6 +10,8 @@ A layer that zoo refuses when its weights are there gets the kernel that vLLM ta
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -221,9 +223,25 @@ _KERNELS = {
 }
 
 
+def _noticing(usual: Callable[..., str]) -> Callable[..., str]:
+    """vLLM asks no list of kernels for NVFP4 weights with bf16 tokens. It reads its setting of backends for them, where zoo can say so."""
+
+    @functools.wraps(usual)
+    def linear_backend(*arguments: Any, **named: Any) -> str:
+        found = usual(*arguments, **named)
+        if found == "auto" and named.get("quantization") == "nvfp4_w4a16":
+            say_refused("nvfp4 linear layers", "", "bf16 tokens, for which vLLM asks no plugin")
+        return found
+
+    return linear_backend
+
+
 def install() -> None:
     check_signatures(_SIGNATURES)
     exports.install()
+    usual = getattr(kernels, "_get_linear_backend", None)  # a vLLM that has another name loses a warning, and no layer
+    if usual is not None and not hasattr(usual, "__wrapped__"):
+        kernels._get_linear_backend = _noticing(usual)
     lists = {kernel: getattr(kernels, name) for kernel, name in _KERNELS.values()}  # all of them, before the first changes
     platform = current_platform._enum if on_cpu() else PlatformEnum.CUDA
     for kind, (kernel, _) in _KERNELS.items():

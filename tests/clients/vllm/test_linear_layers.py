@@ -39,6 +39,13 @@ def modelopt_config():
     return ModelOptNvFp4Config.from_config({"quantization": named})
 
 
+def modelopt_weights_alone_config():
+    from vllm.model_executor.layers.quantization.modelopt import ModelOptNvFp4Config
+
+    named = {"quant_algo": "W4A16_NVFP4", "kv_cache_quant_algo": None, "group_size": 16, "exclude_modules": []}
+    return ModelOptNvFp4Config.from_config({"quantization": named})
+
+
 def mxfp8_config():
     from vllm.model_executor.layers.quantization.modelopt import ModelOptMxFp8Config
 
@@ -269,6 +276,24 @@ def test_nvfp4_weights_alone_are_offered_to_no_kernel_but_vllms(humming, gpu, bf
     with pytest.raises(ValueError, match=r"NVFP4"):  # vLLM has no kernel of its own for a CPU
         kernels.init_nvfp4_linear_kernel(use_a16=True)
     assert not asked
+
+
+@pytest.mark.parametrize("make", [modelopt_weights_alone_config, lambda: compressed_tensors_config("nvfp4", NV, None)])
+@pytest.mark.parametrize("backend", ["auto", "marlin"])
+def test_nvfp4_weights_alone_stay_with_vllm_with_one_warning_unless_a_setting_chose(make, backend, gpu, bf16, vllm_config, monkeypatch):
+    from vllm.model_executor.layers.linear import ColumnParallelLinear
+
+    from zoo.vllm import support
+
+    said = []
+    monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
+    monkeypatch.setattr(vllm_config.kernel_config, "linear_backend", backend)
+    for number in (0, 1):
+        with pytest.raises(ValueError, match=r"NVFP4"):  # vLLM has no kernel of its own for a CPU
+            ColumnParallelLinear(128, 128, bias=False, quant_config=make(), prefix=f"model.layers.{number}.proj")
+    assert set(said) == (
+        {"zoo: nvfp4 linear layers stay with vLLM's own kernel: bf16 tokens, for which vLLM asks no plugin"} if backend == "auto" else set()
+    )
 
 
 @pytest.mark.parametrize("name", ["ZooFp8BlockLinear", "ZooMxfp8Linear", "ZooMxFp4Linear"])
