@@ -19,7 +19,7 @@ from transformers.quantizers.quantizers_utils import get_module_from_name, shoul
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn import Experts
-from zoo.torch.nn.formats import check_device, format_of
+from zoo.torch.nn.formats import TRAINING, check_device, format_of
 from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.replace import _become
 from zoo.torch.quantized import Quantized
@@ -182,7 +182,7 @@ class ZooQuantizer(HfQuantizer):
 
     @property
     def is_trainable(self) -> bool:
-        return False  # one that trains has no quantizer any more
+        return format_of(self.quantization_config.format).name in TRAINING  # adapters beside frozen linear layers
 
     @property
     def is_compileable(self) -> bool:

@@ -71,6 +71,16 @@ class Linear(Layer, torch.nn.Linear):
         made._check_device()
         return made
 
+    @property
+    def qweight(self) -> torch.Tensor | None:
+        """What PEFT places adapters by: it looks for this name beside `weight`, which a frozen layer has not.
+
+        Models may read the dtype for their activations. The numbers are NaN, so that no product of them goes unseen.
+        """
+        if self.elements is None:
+            return self.weight
+        return torch.full((), torch.nan, dtype=torch.bfloat16, device=self.elements.device).expand(self._shape())
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.in_bf16:
             return linear_in_bf16(x, self.weight, self.bias)
