@@ -1,7 +1,7 @@
 """gpt-oss checkpoints in MXFP4: their blocks and scales become zoo's experts, without rounding and without triton kernels from a hub.
 
 The quantizer takes the place of transformers' own for the method "mxfp4". What zoo does not serve stays with it: quantising a bf16 model to
-MXFP4, `Mxfp4Config(dequantize=True)`, tensor parallelism, and GPUs without cubins.
+MXFP4, `Mxfp4Config(dequantize=True)`, and GPUs without cubins. A model that is spread over ranks is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from zoo.errors import ArgumentError
 from zoo.torch.nn import Experts
 from zoo.torch.nn.formats import on_gpu
 from zoo.transformers.declined import declined
+from zoo.transformers.quantizer import spread
 
 _CLASS = "GptOssExperts"
 
@@ -54,17 +55,12 @@ class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
             return f"zoo has no cubins for {torch.cuda.get_device_name()}"
         return ""
 
-    def update_tp_plan(self, config: Any) -> Any:
-        if self.takes and (getattr(getattr(config, "distributed_config", None), "tp_size", None) or 1) > 1:
-            raise ArgumentError(
-                "zoo.transformers: MXFP4 experts are not cut for tensor parallelism; call zoo.transformers.unregister() first"
-            )
-        return super().update_tp_plan(config)
-
     def _process_model_before_weight_loading(self, model: Any, **others: Any) -> None:
         if not self.takes:
             super()._process_model_before_weight_loading(model, **others)
             return
+        if spread(model, "tp", "fsdp", "dp_replicate", "pp", "ep"):
+            raise ArgumentError("zoo.transformers: MXFP4 experts are not spread over ranks; call zoo.transformers.unregister() first")
         keep = self.get_modules_to_not_convert(model, self.quantization_config.modules_to_not_convert, model._keep_in_fp32_modules)
         for name, module in list(model.named_modules()):
             if type(module).__name__ == _CLASS and should_convert_module(name, keep):

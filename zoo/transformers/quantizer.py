@@ -56,12 +56,8 @@ class ZooQuantizer(HfQuantizer):
                 check_device(self.quantization_config.format, device)
                 check_device(self.experts_format, device)
 
-    def update_tp_plan(self, config: Any) -> Any:
-        if (getattr(getattr(config, "distributed_config", None), "tp_size", None) or 1) > 1:
-            raise ArgumentError("ZooConfig: layers of zoo are not cut for tensor parallelism; load the model without a plan")
-        return config
-
     def _process_model_before_weight_loading(self, model: Any, **others: Any) -> None:
+        _check_ranks(model, self.quantization_config.frozen)
         _check_names(model, self.quantization_config.modules_to_not_convert or [])
         if not self.quantization_config.frozen:
             return  # parameters are replaced while weights are loaded
@@ -187,6 +183,20 @@ class ZooQuantizer(HfQuantizer):
     @property
     def is_compileable(self) -> bool:
         return True
+
+
+def _check_ranks(model: Any, frozen: bool) -> None:
+    """transformers calls its own product in layers that it cuts, whatever the layer is, and cuts no buffers."""
+    if frozen and spread(model, "fsdp", "dp_replicate", "pp", "ep"):
+        raise ArgumentError("ZooConfig: frozen layers are not spread over ranks; load the model without a distributed_config")
+    if spread(model, "tp"):
+        raise ArgumentError("ZooConfig: layers of zoo are not cut for tensor parallelism; load the model without a plan")
+
+
+def spread(model: Any, *kinds: str) -> bool:
+    """Whether transformers spreads the model over ranks by one of these kinds of parallelism."""
+    config = getattr(model.config, "distributed_config", None)
+    return any((getattr(config, f"{kind}_size", None) or 1) > 1 for kind in kinds)
 
 
 def _check_names(model: Any, named: list[str]) -> None:

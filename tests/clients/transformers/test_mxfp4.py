@@ -8,9 +8,11 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'cubin-zoo[transformers]'")
 
 import safetensors.torch  # noqa: E402
+from transformers.distributed import DistributedConfig  # noqa: E402
 
 import zoo.transformers  # noqa: E402
 from tests.clients.transformers.models import calls_of, config, model, refused, relative, tokens  # noqa: E402
+from zoo.errors import ArgumentError  # noqa: E402
 from zoo.torch import quantize  # noqa: E402
 from zoo.torch.nn import Experts  # noqa: E402
 
@@ -29,8 +31,10 @@ def checkpoint():
     return found, float_model
 
 
-def loaded(stored, **quantized):
+def loaded(stored, distributed_config=None, **quantized):
     given = config("gpt_oss")
+    if distributed_config is not None:
+        given.distributed_config = distributed_config
     given.quantization_config = {"quant_method": "mxfp4", **quantized}
     return transformers.GptOssForCausalLM.from_pretrained(None, config=given, state_dict=stored, dtype=torch.float32).eval()
 
@@ -65,6 +69,12 @@ def test_a_file_that_lacks_a_tensor_is_refused(part, what):
         stored[name] = stored[name][:, :32].clone()
     with refused(name, what):
         loaded(stored)
+
+
+@pytest.mark.parametrize("kind", ["tp", "fsdp"])
+def test_a_model_over_ranks_is_refused(kind):
+    with pytest.raises(ArgumentError, match="over ranks"):
+        loaded(checkpoint()[0], DistributedConfig(**{f"{kind}_size": 2}))
 
 
 def test_what_is_to_be_dequantised_stays_with_transformers(recwarn):

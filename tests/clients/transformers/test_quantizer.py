@@ -11,12 +11,14 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'cubin-zoo[transformers]'")
 
 import safetensors.torch  # noqa: E402
+from transformers.distributed import DistributedConfig  # noqa: E402
 
 import zoo.transformers  # noqa: E402
 from tests.clients.transformers.models import DENSE, MIXTURES, calls_of, config, model, refused, relative, tokens  # noqa: E402
 from zoo.errors import ArgumentError  # noqa: E402
 from zoo.torch.nn import Experts, Linear  # noqa: E402
 from zoo.transformers import ZooConfig  # noqa: E402
+from zoo.transformers.mxfp4 import ZooMxfp4Quantizer  # noqa: E402
 from zoo.transformers.quantizer import ZooQuantizer  # noqa: E402
 
 LAYERS = (Linear, Experts)
@@ -192,6 +194,25 @@ def test_an_entry_that_is_no_regular_expression_is_named(folder):
     path, _ = folder("llama")
     with pytest.raises(ArgumentError, match=r"modules_to_not_convert.*'\*\.q_proj'"):
         loaded(path, "fp8b128", modules_to_not_convert=["*.q_proj"])
+
+
+@pytest.mark.parametrize(("kind", "frozen"), [("tp", True), ("fsdp", True), ("tp", False)])
+def test_a_model_over_ranks_is_refused_where_transformers_would_multiply_without_zoo(kind, frozen, folder):
+    """transformers puts its own product into layers that it cuts: layers that train showed zoo's format, and multiplied in float32."""
+    path, _ = folder("llama")
+    given = transformers.AutoConfig.from_pretrained(path)
+    given.distributed_config = DistributedConfig(**{f"{kind}_size": 2})
+    with pytest.raises(ArgumentError, match="tensor parallelism" if kind == "tp" else "over ranks"):
+        AutoModel.from_pretrained(path, config=given, quantization_config=ZooConfig("fp8b128", frozen=frozen))
+
+
+@pytest.mark.parametrize("kind", [ZooQuantizer, ZooMxfp4Quantizer])
+def test_no_method_of_a_quantizer_is_one_that_transformers_does_not_call(kind):
+    """A refusal in such a method is silent: transformers 5.24 calls `update_tp_plan` no longer."""
+    theirs = kind.__mro__[1]
+    called = {name for name, one in vars(kind).items() if callable(one) or isinstance(one, property)} - {"__init__"}
+    own = {"take", "experts_format", "_chosen", "_begin_experts", "_check_loaded", "_begin_training", "_reason"}
+    assert {name for name in called - own if not hasattr(theirs, name)} == set()
 
 
 def test_wrong_configs_say_what_to_do():
