@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from transformers.core_model_loading import ConversionOps
 from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizers_utils import get_module_from_name, should_convert_module
@@ -29,6 +30,8 @@ from zoo.transformers.experts import arrangement
 
 _ROUTERS = ("gate", "router")  # ends of names, of products that choose experts
 _MATRICES = ("gate_up_proj", "down_proj")
+_WEIGHTS = (".weight", *_MATRICES)
+_CODES = ("F8", "F4", "U8", "I8")  # dtypes of safetensors
 _PARTS = ("elements", "scales", "tensor_scale", "bias")
 
 
@@ -58,6 +61,8 @@ class ZooQuantizer(HfQuantizer):
 
     def _process_model_before_weight_loading(self, model: Any, **others: Any) -> None:
         _check_ranks(model, self.quantization_config.frozen)
+        if not self.pre_quantized:
+            _check_numbers(others.get("checkpoint_files") or [])
         _check_names(model, self.quantization_config.modules_to_not_convert or [])
         if not self.quantization_config.frozen:
             return  # parameters are replaced while weights are loaded
@@ -191,6 +196,21 @@ def _check_ranks(model: Any, frozen: bool) -> None:
         raise ArgumentError("ZooConfig: frozen layers are not spread over ranks; load the model without a distributed_config")
     if spread(model, "tp"):
         raise ArgumentError("ZooConfig: layers of zoo are not cut for tensor parallelism; load the model without a plan")
+
+
+def _check_numbers(files: list[str]) -> None:
+    """transformers casts codes of a checkpoint whose quantisation it does not know to floats, and drops their scales."""
+    for file in files:
+        if not str(file).endswith(".safetensors"):
+            continue
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - it has no __iter__
+                dtype = tensors.get_slice(name).get_dtype() if name.endswith(_WEIGHTS) else ""
+                if dtype.startswith(_CODES):
+                    raise ArgumentError(
+                        f"ZooConfig: {name} is in {dtype}, and its scales would be lost; zoo quantises bf16, f16 and f32 checkpoints, and "
+                        "zoo.torch.load reads quantised ones"
+                    )
 
 
 def spread(model: Any, *kinds: str) -> bool:

@@ -126,6 +126,18 @@ def changed(path, change):
     safetensors.torch.save_file(tensors, file, {"format": "pt"})
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.uint8])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_checkpoint_of_codes_that_transformers_would_cast_to_numbers_is_refused(dtype, frozen, folder):
+    path, _ = folder("llama")
+    tensors = safetensors.torch.load_file(path / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    tensors |= {name: tensors[name].to(dtype), name + "_scale": torch.ones(())}
+    safetensors.torch.save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ArgumentError, match=f"{name} is in .*8.*scales would be lost"):
+        loaded(path, "fp8b128", frozen=frozen)
+
+
 @pytest.mark.parametrize("part", ["layers.0.self_attn.q_proj.elements", "layers.1.mlp.experts.down.scales"])
 @pytest.mark.parametrize("what", ["missing", "expected"])
 def test_a_saved_file_that_lacks_a_tensor_is_refused(part, what, folder, tmp_path):
