@@ -99,6 +99,25 @@ def test_a_changed_weight_is_cast_again(write):
         assert torch.equal(layer(x), 2 * before)
 
 
+@torch.no_grad()
+def test_other_memory_at_the_address_of_the_last_is_cast_again():
+    layer, x = Linear(64, 32, bias=False), normal(8, 64)
+    numbers = layer.weight.numpy().copy()
+    layer.weight.data = torch.from_numpy(numbers)
+    before = layer(x)
+    numbers *= 2
+    layer.weight.data = torch.from_numpy(numbers)  # as an allocator gives freed memory to the next tensor
+    assert torch.equal(layer(x), 2 * before)
+
+
+@torch.no_grad()
+def test_the_transpose_in_the_memory_of_a_weight_is_cast_again():
+    layer, x = Linear(64, 64, bias=False), normal(8, 64)
+    layer(x)
+    layer.weight.data = layer.weight.data.t()
+    assert torch.equal(layer(x), Linear.from_float(layer)(x))
+
+
 def test_an_optimiser_that_writes_past_versions_is_seen():
     class Copies(torch.optim.SGD):
         def step(self, closure=None):

@@ -11,6 +11,7 @@ import weakref
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from zoo.errors import ArgumentError
@@ -84,6 +85,7 @@ class Kept:
     def clear(self) -> None:
         self._key: tuple[Any, ...] | None = None
         self._weight: Any = lambda: None
+        self._memory: StorageWeakRef | None = None  # while it is kept, no other memory is told by the same number
         self._by_graph = False  # a graph casts into these forms as it steps
         self._forms: tuple[Quantized, Quantized | None] | None = None
 
@@ -98,7 +100,9 @@ class Kept:
             self.clear()
             return made(form, weight.detach(), back)
         stream = None if self.held else _stream(weight)  # held forms are as old as their weight
-        key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled(), stream)
+        memory = weight.untyped_storage()  # an address may be that of memory which was freed
+        layout = weight.shape, weight.stride(), memory._cdata
+        key = (form.name, weight.data_ptr(), weight._version, layout, _steps, torch.is_inference_mode_enabled(), stream)
         kept: Any = self._forms
         if kept is None or key != self._key or self._weight() is not owner or (back and kept[1] is None):
             along, turned = kept or (None, None)
@@ -108,6 +112,7 @@ class Kept:
                 kept = self._forms = None  # freed before there are new ones
                 kept = made(form, weight.detach(), back or self.held)
             self._key, self._weight, self._forms, self._form = key, weakref.ref(owner), kept, form
+            self._memory = StorageWeakRef(memory)
         found: tuple[Quantized, Quantized | None] = kept
         return found
 
