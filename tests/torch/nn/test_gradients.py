@@ -300,6 +300,8 @@ def ragged(x: torch.Tensor) -> torch.Tensor:
         (lambda x, w, _: product(x[:, :32], w[0], "mxfp8"), r"x: expected \(..., 64\), as its weight \(32, 64\), got \(48, 32\)"),
         (lambda x, w, _: product(x, w[0].to(torch.float8_e4m3fn), "mxfp8"), "weight: expected bf16, f16 or f32, got torch.float8_e4m3fn"),
         (lambda x, w, _: product(x.to("meta"), w[0], "mxfp8"), "weight: is on cpu, x on meta; move one of them"),
+        (lambda x, w, _: product(x, w[0], "fp8b128", bias=x[0, :1]), r"bias: expected \(32,\), got \(1,\)"),
+        (lambda x, w, o: grouped_product(x, w, o, "fp8b128", bias=x[:3, :32]), r"bias: expected \(4, 32\), got \(3, 32\)"),
         (lambda x, w, o: grouped_product(x, w, o.long(), "mxfp8"), r"offsets: expected torch.int32 \(4,\), a group's end row, got torch.int64 \(4,\)"),
         (lambda x, w, o: grouped_product(x[None], w, o, "mxfp8"), r"x: expected a matrix \(M, K\), got torch.float32 \(1, 48, 64\)"),
         (lambda x, w, _: product(x.to_sparse(), w[0], "mxfp8"), r"x: expected a dense tensor, got torch\.sparse_coo"),

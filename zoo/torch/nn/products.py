@@ -103,7 +103,7 @@ def _product(
     dtype = dtype or x.dtype
     frozen, master = (weight, None) if isinstance(weight, Quantized) else (None, weight)
     size, width = features if features is not None and master is None else weight.shape[-2:]
-    _check(form, x, weight, width, master, bias, dtype)
+    _check(form, x, weight, (size, width), master, bias, dtype)
     parts = (None,) * 4 if frozen is None else (frozen.elements, frozen.scales, frozen.tensor_scale, _about(frozen))
     held = None
     if torch.compiler.is_compiling():
@@ -285,11 +285,13 @@ def _check(
     form: Format,
     x: torch.Tensor,
     weight: torch.Tensor | Quantized,
-    width: int,
+    features: tuple[int, int],
     master: torch.Tensor | None,
     bias: torch.Tensor | None,
     dtype: torch.dtype,
 ) -> None:
+    size, width = features
+    groups = tuple(weight.shape[:-2])
     if dtype not in NUMBERS or x.dtype not in NUMBERS:
         raise ArgumentError(f"a layer in {form.name}: x: expected bf16, f16 or f32, got {x.dtype}, for a result in {dtype}")
     if master is not None and master.dtype not in NUMBERS:
@@ -298,8 +300,10 @@ def _check(
         )
     if x.shape[-1] != width:
         raise ArgumentError(
-            f"a layer in {form.name}: x: expected (..., {width}), as its weight {tuple(weight.shape)}, got {tuple(x.shape)}"
+            f"a layer in {form.name}: x: expected (..., {width}), as its weight {(*groups, size, width)}, got {tuple(x.shape)}"
         )
+    if bias is not None and bias.shape != (*groups, size):
+        raise ArgumentError(f"a layer in {form.name}: bias: expected {(*groups, size)}, got {tuple(bias.shape)}")
     for name, one in (("weight", weight), ("bias", bias)):
         if one is not None and one.device != x.device:
             raise ArgumentError(f"a layer in {form.name}: {name}: is on {one.device}, x on {x.device}; move one of them")
