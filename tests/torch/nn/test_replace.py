@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pytest
 import torch
 
@@ -247,6 +248,26 @@ def test_a_weight_that_a_hook_computes_stays(computed):
     report = zt.quantize_(model, "fp8b128")
     assert replaced(report) == ["1"] and "computed by a hook" in report["0"].kept
     assert model(normal(4, 64)).isfinite().all()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_layer_with_a_forward_of_its_own_stays(frozen):
+    """As accelerate's hooks set it: it would still call torch's forward."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 32))
+    model[0].forward = functools.partial(lambda forward, x: forward(x), model[0].forward)
+    report = zt.quantize_(model, "fp8b128", frozen=frozen)
+    assert replaced(report) == ["1"] and "its forward is set on the instance" in report["0"].kept
+    assert model(normal(4, 64)).isfinite().all()
+
+
+def test_weights_of_several_devices_are_refused_before_a_layer_is_replaced(monkeypatch):
+    class DTensor(torch.nn.Parameter): ...
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+    monkeypatch.setattr(model[1], "weight", DTensor(model[1].weight.detach()))
+    with pytest.raises(zoo.ArgumentError, match=r"the weight of '1' is a DTensor; call quantize_ before fully_shard"):
+        zt.quantize_(model, "fp8b128")
+    assert type(model[0]) is torch.nn.Linear
 
 
 def test_a_linear_layer_by_itself_is_a_model():

@@ -87,7 +87,7 @@ def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate
         is changed, and gives the outputs' errors of each layer by itself.
     frozen: False keeps the weights as parameters that train.
     Frozen layers stay in their format. Layers whose weight another module shares stay, and so do layers whose weight torch reads past their
-    forward.
+    forward, or whose forward is set on the instance.
     """
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(f"quantize_: expected a torch.nn.Module, got a {type(model).__name__}")
@@ -95,6 +95,11 @@ def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate
     if not (frozen or form.trains):
         raise ArgumentError(f"quantize_: frozen=False: format '{format}' has no gradients; train in {' or '.join(TRAINING)}")
     layers = {name: one for name, one in model.named_modules() if _is_layer(one)}
+    for name, one in layers.items():
+        if any(type(weight).__name__ == "DTensor" for weight in _weights(one)):
+            raise ArgumentError(
+                f"quantize_: the weight of '{name}' is a DTensor; call quantize_ before fully_shard, parallelize_module or distribute_module"
+            )
     already = {name: one for name, one in model.named_modules() if isinstance(one, _OURS) and one.frozen}
     reasons = _reasons(model, layers, form.name, frozen, skip, list(already))
     chosen = {name: one for name, one in layers.items() if name not in reasons}
@@ -206,6 +211,8 @@ def _reasons(model: torch.nn.Module, layers: dict[str, Any], format: str, frozen
             found[name] = "its weight is no parameter, but computed by a hook"
         elif others:
             found[name] = f"shares its weight with {others[0]}"
+        elif type(layer) is torch.nn.Linear and "forward" in layer.__dict__:
+            found[name] = "its forward is set on the instance, as hooks of accelerate do"
         elif id(layer) in direct:
             found[name] = "torch.nn.TransformerEncoderLayer reads its weight itself"
         elif strange:
