@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from zoo.errors import ArgumentError
-from zoo.torch.nn.kept import renew
+from zoo.torch.nn.kept import renew_casts
 from zoo.torch.nn.layer import Layer
 
 MERGES = {"merge": ("self", "safe_merge", "adapter_names"), "unmerge": ("self",)}
@@ -60,6 +60,6 @@ def _renewing(own: Callable[..., Any], refuses: bool) -> Callable[..., Any]:
         try:
             return own(self, *arguments, **named)
         finally:  # a merge that fails has written some weights
-            renew()
+            renew_casts()
 
     return merges

@@ -188,6 +188,20 @@ def casts_outlive_new_memory(rank: int, folder: Path, kind: str) -> None:
     assert layer.gather_casts
 
 
+@torch.no_grad()
+def a_weight_of_another_rank_is_cast_when_told(rank: int, folder: Path, kind: str) -> None:
+    """As a trainer sends weights to those who generate. Collectives change no version."""
+    torch.manual_seed(rank)
+    layer, x = Linear(64, 32), torch.ones(4, 64)
+    layer.hold_casts = kind == "held"
+    layer(x)
+    for one in layer.parameters():
+        torch.distributed.broadcast(one, 0)
+    zt.nn.renew_casts()
+    torch.manual_seed(0)
+    assert torch.equal(layer(x), Linear(64, 32)(x))
+
+
 def experts_of_other_ranks_are_not_gathered(rank: int, folder: Path, kind: str) -> None:
     from torch.distributed.fsdp import fully_shard
 
@@ -286,6 +300,8 @@ CASES = [
     (casts_that_ranks_would_cut_are_refused, "Linear"),
     (casts_that_ranks_would_cut_are_refused, "Experts"),
     (casts_outlive_new_memory, "Linear"),
+    (a_weight_of_another_rank_is_cast_when_told, "kept"),
+    (a_weight_of_another_rank_is_cast_when_told, "held"),
     (experts_of_other_ranks_are_not_gathered, "numbers"),
     (experts_of_other_ranks_are_not_gathered, "casts"),
     (experts_learn_as_one_process_does, "fp8b128"),

@@ -19,7 +19,7 @@ from zoo.torch.nn.formats import Format
 from zoo.torch.nn.gathered import Gathered
 from zoo.torch.quantized import Quantized
 
-_steps = 0  # of all optimisers, and calls of renew: some write through .data, which no version counts
+_steps = 0  # of all optimisers, and calls of renew_casts: some write through .data, which no version counts
 _held: weakref.WeakSet[Kept] = weakref.WeakSet()
 _BY_GRAPH = "_zoo_stepped_by_a_graph"  # of a parameter that replays change, which nothing counts
 
@@ -51,8 +51,9 @@ def _after_step(optimiser: torch.optim.Optimizer, *_: Any) -> None:
         kept.follow(addresses)
 
 
-def renew() -> None:
-    """After writes through .data: every layer casts its weight in its next call, and casts that are held are made again now."""
+def renew_casts() -> None:
+    """After writes that no version counts, such as those of torch.distributed.broadcast: every layer casts its weight in its next call,
+    and casts that are held are made again now."""
     global _steps
     _steps += 1
     for kept in list(_held):
@@ -65,7 +66,7 @@ def capturing() -> bool:
 
 
 class Kept:
-    """The forms of one weight. A write through `weight.data` outside an optimiser is not seen without `renew`: write under torch.no_grad()."""
+    """The forms of one weight. Writes of collectives, or through `weight.data` outside an optimiser, are not seen without `renew_casts`."""
 
     _hooked = False
 
