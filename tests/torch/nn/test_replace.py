@@ -123,6 +123,7 @@ SKIPS = {
     "a pattern": ("*.down", ["layers.0.up", "layers.1.up", "router"]),
     "what is inside": (["layers.0", "router"], ["layers.1.up", "layers.1.down"]),
     "what is deep inside": ("layers", ["router"]),
+    "a module without linear layers": (["router", "embedding"], ALL[:-1]),
     "a function": (lambda name, layer: layer.out_features != 64, ["layers.0.down", "layers.1.down"]),
 }
 
@@ -138,7 +139,7 @@ def test_a_name_that_skips_nothing_is_refused_before_anything_changes():
     model = Model()
     with pytest.raises(
         zoo.ArgumentError,
-        match=r"no linear layer is named 'layers\.0\.dwon'; did you mean layers\.0\.down or layers\.1\.down\? `print\(model\)` shows all",
+        match=r"no module is named 'layers\.0\.dwon'; did you mean layers\.0\.down or layers\.1\.down\? `print\(model\)` shows all",
     ):
         zt.quantize_(model, "mxfp8", skip=["router", "layers.0.dwon"])
     assert not [one for one in model.modules() if isinstance(one, Linear)]

@@ -200,7 +200,8 @@ def _reasons(model: torch.nn.Module, layers: dict[str, Any], format: str, frozen
     if callable(skip):
         skipped = {name for name, one in layers.items() if skip(name, one)}
     else:
-        skipped = _matching([skip] if isinstance(skip, str) else list(skip), [*layers, *already])
+        others = [name for name, _ in model.named_modules()]  # which stay anyway, as routers of transformers do, which are no linear layers
+        skipped = _matching([skip] if isinstance(skip, str) else list(skip), [*layers, *already], others)
     for name, layer in layers.items():
         own = [one for part in _parts(layer) for one in owners.get(id(part._parameters.get("weight")), [])]
         others = [one for one in own if not one.startswith(f"{name}.".lstrip("."))]
@@ -222,13 +223,13 @@ def _reasons(model: torch.nn.Module, layers: dict[str, Any], format: str, frozen
     return found
 
 
-def _matching(patterns: list[str], names: list[str]) -> set[str]:
+def _matching(patterns: list[str], names: list[str], others: list[str]) -> set[str]:
     found = set()
     for pattern in patterns:
         some = {name for name in names if any(fnmatch.fnmatchcase(one, pattern) for one in _above(name))}
-        if not some:
+        if not some and not fnmatch.filter(others, pattern):
             raise ArgumentError(
-                f"quantize_: skip: no linear layer is named '{pattern}'; {suggestion(pattern, names, '`print(model)` shows all')}"
+                f"quantize_: skip: no module is named '{pattern}'; {suggestion(pattern, names, '`print(model)` shows all')}"
             )
         found |= some
     return found
