@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 import re
 
 import pytest
@@ -171,7 +172,7 @@ def test_a_copy_and_a_pickle_compute_the_same(format):
             expected, file = layer(x), io.BytesIO()
             torch.save(layer, file)
             file.seek(0)
-            for other in (copy.deepcopy(layer), torch.load(file, weights_only=False)):
+            for other in (copy.deepcopy(layer), torch.load(file, weights_only=False), pickle.loads(pickle.dumps(layer))):
                 assert torch.equal(other(x), expected) and other._kept is not layer._kept
 
 

@@ -177,6 +177,18 @@ class Layer(torch.nn.Module):
         self._check_device()
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """FP8 as bytes: pickle, unlike torch.save, reads no FP8 tensor back."""
+        codes = {name: part for name in _PARTS if (part := self._buffers[name]) is not None and part.itemsize == 1}
+        buffers = self._buffers | {name: part.view(torch.uint8) for name, part in codes.items()}
+        return self.__dict__ | {"_buffers": buffers, "_dtypes": {name: part.dtype for name, part in codes.items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        dtypes = state.pop("_dtypes", {})
+        super().__setstate__(state)
+        for name, dtype in dtypes.items():
+            self._buffers[name] = self._buffers[name].view(dtype)
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
         self._check_state(prefix, {name: state_dict.get(prefix + name) for name in ("weight", *_PARTS)})
         self._kept.loosen()
