@@ -367,3 +367,12 @@ def with_biases(of_gates, of_down):
 def test_what_does_not_fit_is_a_sentence(made, words):
     with pytest.raises(ArgumentError, match=words):
         made()
+
+
+@pytest.mark.parametrize("experts", [1, 3, 5])
+def test_a_bias_of_another_number_of_experts_is_refused_rather_than_read_past_its_end(experts):
+    p = problem()
+    layer = layer_of(p, "fp8b128", gate_up_bias=torch.zeros(4, 256), down_bias=torch.zeros(4, 128))
+    layer.down.bias = torch.nn.Parameter(torch.ones(experts, 128), requires_grad=False)
+    with pytest.raises(ArgumentError, match=rf"bias: expected \(4, 128\), got \({experts}, 128\)"):
+        layer(p.x, p.ids, p.weights)

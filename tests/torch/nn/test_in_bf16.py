@@ -55,6 +55,9 @@ def test_rows_and_offsets_that_do_not_fit_are_refused_in_bf16_as_in_the_format()
     ):
         with pytest.raises(ArgumentError, match=words):
             layer(*given)
+    layer.bias = torch.nn.Parameter(torch.zeros(4, 30))
+    with pytest.raises(ArgumentError, match=r"bias: expected \(3, 30\), got \(4, 30\)"):
+        layer(x, ENDS)
 
 
 @grouped

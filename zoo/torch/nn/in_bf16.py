@@ -6,7 +6,7 @@ import torch
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import Format
-from zoo.torch.nn.products import check_groups
+from zoo.torch.nn.products import check_bias, check_groups
 
 
 def linear_in_bf16(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
@@ -24,6 +24,7 @@ def grouped_in_bf16(
     """Rows of groups of x (M, K) times their matrices of a weight (G, N, K). Rows after the last offset give zeros."""
     weight = _trained(weight)
     check_groups(x, weight, offsets)
+    check_bias(bias, tuple(weight.shape[:2]))
     multiply = getattr(torch.nn.functional, "grouped_mm", None)
     if multiply is None:
         raise ArgumentError(f"in_bf16: torch {torch.__version__} has no torch.nn.functional.grouped_mm; install a newer one")

@@ -266,6 +266,7 @@ def _multiplied(
 
 def with_bias_of_groups(y: torch.Tensor, bias: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
     """y plus the bias (G, N) of each row's group. Rows after the last are as they were."""
+    check_bias(bias, (groups.shape[0], y.shape[1]))
     return y + torch.nn.functional.pad(bias, (0, 0, 0, 1))[_groups_of(y.shape[0], groups)].to(y.dtype)
 
 
@@ -279,6 +280,12 @@ def _sums(dy: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
     member = torch.arange(groups.shape[0], device=dy.device)[:, None] == _groups_of(dy.shape[0], groups)
     member, finite = member.to(dy.dtype), dy.isfinite()
     return torch.where(member @ (~finite).to(dy.dtype) > 0, torch.nan, member @ torch.where(finite, dy, 0))
+
+
+def check_bias(bias: torch.Tensor | None, shape: tuple[int, ...]) -> None:
+    """torch would broadcast another one, or read past its last group."""
+    if bias is not None and bias.shape != shape:
+        raise ArgumentError(f"a layer: bias: expected {shape}, got {tuple(bias.shape)}")
 
 
 def _check(
@@ -302,8 +309,7 @@ def _check(
         raise ArgumentError(
             f"a layer in {form.name}: x: expected (..., {width}), as its weight {(*groups, size, width)}, got {tuple(x.shape)}"
         )
-    if bias is not None and bias.shape != (*groups, size):
-        raise ArgumentError(f"a layer in {form.name}: bias: expected {(*groups, size)}, got {tuple(bias.shape)}")
+    check_bias(bias, (*groups, size))
     for name, one in (("weight", weight), ("bias", bias)):
         if one is not None and one.device != x.device:
             raise ArgumentError(f"a layer in {form.name}: {name}: is on {one.device}, x on {x.device}; move one of them")
