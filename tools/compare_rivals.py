@@ -41,7 +41,7 @@ from tools.lab.gemm_shapes import unseen
 from zoo.benchmark.graphs import TorchReplay, in_turns
 from zoo.benchmark.operands import BF16, BLOCKS, MXFP4, SQUARES, Operands, Scaling, column_major
 from zoo.benchmark.product import Product
-from zoo.benchmark.rivals import FAST_SUMS, RIVALS, ROUNDED, Case, Unavailable, replayed, torch_with_gpu
+from zoo.benchmark.rivals import FAST_SUMS, RIVALS, ROUNDED, Case, Unavailable, imported, replayed, torch_with_gpu
 from zoo.packaged import packaged
 from zoo.reference.fragments import column_order
 from zoo.runtime import driver
@@ -252,8 +252,11 @@ def libraries() -> dict[str, str | None]:
     for name in ("torch", "triton", "deep_gemm", "triton_kernels", "humming", "nvidia-cublas"):
         try:
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = getattr(sys.modules.get(name), "__version__", None)
+        except importlib.metadata.PackageNotFoundError:  # built in place, or installed under another name
+            try:
+                found[name] = getattr(imported(name), "__version__", None)
+            except Unavailable:
+                found[name] = None
     return found
 
 

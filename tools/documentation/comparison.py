@@ -70,7 +70,7 @@ class Comparison:
         counts = sorted({one.problems for part in PARTS for one in self.ratios(part)})
         seeds = self.record["seeds"]
         words = f"seed{'s' if len(seeds) > 1 else ''} {' and '.join(map(str, seeds))}"
-        return f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} problems a row, {words}"
+        return f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} problems a band, {words}"
 
     def rivals(self, part: str) -> list[str]:
         """Those that have a time somewhere, those of the same job first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from tools.documentation.comparison import PARTS, Comparison, kinds_of_tokens, percent
+from tools.documentation.comparison import PARTS, Comparison, kinds_of_tokens
 from tools.documentation.text import code, table
 from zoo.benchmark.plot import BEST_SEEN
 from zoo.benchmark.record import Timing, timings_of
@@ -23,19 +23,21 @@ _LESSER = {"f16", "f32", "e5m2"}  # elements that few use; their figures are in 
 
 
 def rivals_table(found: Comparison) -> str:
+    """zoo's time over others'. Each part of the record has a table: a line for a rival and a form of zoo's kernel, a column for a band."""
     lines = []
     for name, part in PARTS.items():
-        ratios = found.ratios(name)
-        bands = [one.tokens for one in ratios]
-        rows = []
-        for one in sorted(ratios, key=lambda one: bands.index(one.tokens)):
-            rival = one.rival + one.form.removeprefix("zoo") + (" (less work)" if one.rival in found.less else "")
-            rows.append((kinds_of_tokens(one.tokens), rival, percent(one.mean), percent(one.worst)))
-        if rows:
-            head = table((part.words, "beside", "zoo is, geometric mean", "zoo is, worst case"), rows)
-            lines += [head] if name == "dense" else [f"{part.title}:", head]
+        cells: dict[str, dict[tuple[int, int], str]] = {}
+        for one in found.ratios(name):
+            same = one.rival not in found.less or (one.rival == "humming" and (name == "bf16 experts" or "never" in one.form))
+            who = one.rival + " (less work)" * (not same) + one.form.removeprefix("zoo").replace(", ", "; zoo ", 1)
+            cells.setdefault(who, {})[one.tokens] = f"{one.mean:.2f} ({one.worst:.2f})"
+        bands = sorted({band for of_bands in cells.values() for band in of_bands})
+        if cells:
+            head = (f"beside; {part.words}:", *map(kinds_of_tokens, bands))
+            rows = [(who, *(of_bands.get(band, "") for band in bands)) for who, of_bands in cells.items()]
+            lines += [f"{part.title}:"] * (name != "dense") + [table(head, rows)]
         lines += [f"{rival} has no time: {why}." for rival, why in found.refused(name).items()]
-    return "\n\n".join([*lines, f"Measured on {found.machine}; {found.drawn}."])
+    return "\n\n".join([*lines, f"zoo's time over the other's, geometric mean (worst case). Measured on {found.machine}; {found.drawn}."])
 
 
 def quantiser_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
