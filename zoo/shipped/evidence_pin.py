@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "290a0bf35e2767ca4dddc25d2cdc4b802e34b50e5f14775c8529e1ebf478dfbd"
+EVIDENCE_SHA256 = "4bf4716a8698ca50e5c1ff34ae20215c26dd83b33c5813ca39e767eaf56169b1"
