@@ -99,42 +99,29 @@ def chained_sums(
 ) -> np.ndarray:
     """The same for operands as float64 and the exponents that count for their alignment, of instructions `depth` along K."""
     right, right_exponents = np.ascontiguousarray(right.T), np.ascontiguousarray(right_exponents.T)
-    sums = np.empty((len(left), right.shape[1]), np.float32)
+    found = np.empty((len(left), right.shape[1]), np.float32)
     rows = max(1, _CELLS // max(right.shape[1], 1))
-    for first in range(0, len(left), rows):
-        some = slice(first, first + rows)
-        sums[some] = _chained(left[some].T, right, left_exponents[some].T, right_exponents, depth, fraction_bits, kept_bits)
-    return sums
-
-
-def _chained(
-    left: np.ndarray,
-    right: np.ndarray,
-    left_exponents: np.ndarray,
-    right_exponents: np.ndarray,
-    depth: int,
-    fraction_bits: int,
-    kept_bits: int,
-) -> np.ndarray:
-    """In float64, of operands (K, M) and (K, N). Nothing is allocated in the innermost loops, which take all the time."""
-    sums = np.zeros((left.shape[1], right.shape[1]))
-    product, exponents = np.empty_like(sums), np.empty(sums.shape, np.int16)
-    for first in range(0, len(left), depth):
-        instruction = range(first, min(first + depth, len(left)))
-        top = np.where(sums == 0, _NOTHING, np.frexp(sums)[1] - 1).astype(np.int16)
-        for k in instruction:
-            np.add(left_exponents[k][:, None], right_exponents[k], out=exponents)
-            np.maximum(top, exponents, out=top)
-        exponent = np.maximum(top - fraction_bits, _NOTHING)  # of the last bit that counts
-        per_bit = np.ldexp(1.0, -exponent)
-        total = np.trunc(sums * per_bit)
-        for k in instruction:
-            np.multiply(left[k][:, None], right[k], out=product)
-            np.multiply(product, per_bit, out=product)
-            total += np.trunc(product, out=product)
-        mantissa, of_sum = np.frexp(np.ldexp(total, exponent))
-        sums = np.ldexp(np.trunc(np.ldexp(mantissa, kept_bits + 1)), of_sum - kept_bits - 1)
-    return sums
+    for begin in range(0, len(left), rows):
+        some, exponents = left[begin : begin + rows].T, left_exponents[begin : begin + rows].T
+        sums = np.zeros((some.shape[1], right.shape[1]))
+        product, exponent = np.empty_like(sums), np.empty(sums.shape, np.int16)  # nothing is allocated in the innermost loops
+        for first in range(0, len(right), depth):
+            instruction = range(first, min(first + depth, len(right)))
+            top = np.where(sums == 0, _NOTHING, np.frexp(sums)[1] - 1).astype(np.int16)
+            for k in instruction:
+                np.add(exponents[k][:, None], right_exponents[k], out=exponent)
+                np.maximum(top, exponent, out=top)
+            last_bit = np.maximum(top - fraction_bits, _NOTHING)  # its exponent
+            per_bit = np.ldexp(1.0, -last_bit)
+            total = np.trunc(sums * per_bit)
+            for k in instruction:
+                np.multiply(some[k][:, None], right[k], out=product)
+                np.multiply(product, per_bit, out=product)
+                total += np.trunc(product, out=product)
+            mantissa, of_sum = np.frexp(np.ldexp(total, last_bit))
+            sums = np.ldexp(np.trunc(np.ldexp(mantissa, kept_bits + 1)), of_sum - kept_bits - 1)
+        found[begin : begin + rows] = sums
+    return found
 
 
 def exact(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
