@@ -35,7 +35,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import zoo
-import zoo.torch
 from tools.documentation.comparison import FILE, PARTS, Comparison
 from tools.lab.gemm_shapes import unseen
 from zoo.benchmark.graphs import TorchReplay, in_turns
@@ -182,6 +181,8 @@ def by_blocks(torch: Any, product: Product, device: str, told: bool = True) -> C
 
 def by_experts(torch: Any, product: Product, device: str, tokens: int = 0, promotion: str = "regular") -> Case:
     """e4m3 rows with a scale each, or bf16 rows, by packed MXFP4. tokens: rows are taken from so many through an index."""
+    import zoo.torch
+
     fp8 = product.formats == "fp8_mxfp4"
     one = Operands(torch, product, Scaling("float8_e4m3fn", 1, product.K) if fp8 else BF16, MXFP4, device)
     source, more = one.a.elements, dict[str, Any](offsets=one.ends)
