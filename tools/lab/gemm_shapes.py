@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from random import Random
+from typing import Any
+
+Shape = tuple[Any, ...]  # sizes, and what a kind has besides
 
 WEIGHTS = ((576, 7168), (7168, 2048), (2112, 7168), (32768, 512), (4096, 7168), (24576, 1536), (7168, 16384))
 LARGE = (
@@ -17,7 +21,7 @@ GROUPS = tuple(
 )
 SKEWS = ("even", "uniform", "zipf", "quarter_empty")
 SIZES = (16, 32, 64, 128, 192, 256, 512)
-SHAPES = {
+SHAPES: Mapping[str, Sequence[Shape]] = {
     "large": LARGE,
     "few": tuple((m, n, k) for m in (1, 8, 16, 32, 64, 128) for n, k in WEIGHTS),
     "probe_large": ((4096, 7168, 2048), (4096, 2112, 7168), (4096, 4096, 7168), (4096, 24576, 1536), (8192, 8192, 8192)),
@@ -117,18 +121,18 @@ BANDS = ((1, 16), (17, 128), (129, 2048), (2049, 16384))  # of tokens
 UNSEEN, LARGEST = 200, 2e9  # problems of a seed; bytes of the operands
 
 
-def unseen(seed: int, count: int = UNSEEN) -> list[tuple]:
+def unseen(seed: int, count: int = UNSEEN) -> list[tuple[int, int, int]]:
     """Tokens evenly by their logarithm, a third of the widths from WIDTHS, the others any multiple of 64, evenly by theirs."""
     random = Random(f"unseen {seed}")
 
     def logarithmic(least: int, most: int, step: int) -> int:
-        return round(least * (most / least) ** random.random() / step) * step
+        return round(float(least * (most / least) ** random.random() / step)) * step
 
     def width(most: int) -> int:
         known = [one for one in WIDTHS if 512 <= one <= most]
         return random.choice(known) if random.random() < 1 / 3 else logarithmic(512, most, 64)
 
-    shapes: list[tuple] = []
+    shapes: list[tuple[int, int, int]] = []
     while len(shapes) < count:
         m, n, k = logarithmic(1, 16384, 1), width(32768), width(18432)
         if m * k + n * k + 2 * m * n <= LARGEST:
@@ -136,21 +140,21 @@ def unseen(seed: int, count: int = UNSEEN) -> list[tuple]:
     return shapes
 
 
-def drawn(kind: str, seed: int, count: int) -> list[tuple]:
+def drawn(kind: str, seed: int, count: int) -> Sequence[Shape]:
     """Shapes of all sizes, evenly by their logarithms: so that a rule can be fitted to some and be judged by others."""
     if kind == "unseen":
         return unseen(seed, count)
     random = Random(f"{kind} {seed}")
 
     def size(least: float, most: float, step: int) -> int:
-        return max(step, round(least * (most / least) ** random.random() / step) * step)
+        return max(step, round(float(least * (most / least) ** random.random() / step)) * step)
 
-    shapes: list[tuple] = []
+    shapes: list[Shape] = []
     while len(shapes) < count:
         n, k, groups = size(512, 28672, 256), size(512, 14336, 128), size(2, 256, 1)
         rows = size(0.5, 32768 / groups, 1)
         if kind == "dense":
-            shape = (size(1, 16384, 1), n, k)
+            shape: Shape = (size(1, 16384, 1), n, k)
         elif kind == "along_k":
             shape = (groups, groups * size(128, 65536 / groups, 128), n, k, random.choice(("f32_added_16", "bf16_16")))
         else:
@@ -162,9 +166,9 @@ def drawn(kind: str, seed: int, count: int) -> list[tuple]:
     return shapes
 
 
-def shapes_of(names: str, known: dict[str, tuple] = SHAPES) -> list[tuple]:
+def shapes_of(names: str, known: Mapping[str, Sequence[Shape]] = SHAPES) -> list[Shape]:
     """Names of SHAPES, or what to draw, from which seed and how many: groups@1@40."""
-    shapes: list[tuple] = []
+    shapes: list[Shape] = []
     for name in names.split(","):
         kind, *numbers = name.split("@")
         shapes += drawn(kind, *map(int, numbers)) if numbers else known[kind]
