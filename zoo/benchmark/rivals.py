@@ -116,13 +116,12 @@ def deep_gemm(torch: Any, product: Product, device: str, ends_of_groups: bool = 
         groups = torch.arange(G, device=device, dtype=torch.int32).repeat_interleave(whole)
         multiply = library.m_grouped_fp8_gemm_nt_contiguous
         if ends_of_groups:
-            own, multiply = (
-                one.ends - whole + torch.tensor(sizes, dtype=torch.int32, device=device),
-                partial(multiply, use_psum_layout=True),
-            )
+            multiply = partial(multiply, use_psum_layout=True)
+            own = one.ends - whole + torch.tensor(sizes, dtype=torch.int32, device=device)
             nobody = torch.arange(product.M, device=device) >= own[groups]  # rows that may be multiplied or not: both give zeros
-            a.view(torch.uint8)[nobody], groups = 0, own
+            a.view(torch.uint8)[nobody] = 0
             d.zero_()
+            groups = own
         arguments = (a, aligned(a_scale)), (b, b_scale), d, groups
     else:
         R = product.M // G
