@@ -102,12 +102,15 @@ def test_boxes_with_edges_strides_and_fill(dims, box, coordinates, steps):
     assert report.bytes["tensor copies loaded"] == record.box_bytes
 
 
-def test_nan_fill():
+@pytest.mark.parametrize(("dtype", "stored"), [("f16", "u2"), ("bf16", "u2"), ("f32", "u4")])
+def test_nan_fill_has_the_bits_that_fma_oob_tests(dtype, stored):
+    width = 32 // np.dtype(stored).itemsize
     gpu = device()
-    record = gpu.tensor_map(gpu.alloc(np.ones((4, 8), np.float32)), "f32", (8, 4), (32,), (8, 2), fill="nan")
-    image, report = load(gpu, record, (4, 3), 64)
-    values = image.view(np.float32).reshape(2, 8)
-    assert report.ok and (values[0, :4] == 1).all() and np.isnan(values[0, 4:]).all() and np.isnan(values[1]).all()
+    record = gpu.tensor_map(gpu.alloc(np.ones((4, width), stored)), dtype, (width, 4), (32,), (width, 2), fill="nan")
+    image, report = load(gpu, record, (width // 2, 3), 64)
+    assert report.ok, report
+    nan = {"u2": 0x7FF7, "u4": 0x7FF77FF7}[stored]
+    assert image.view(stored).reshape(2, width).tolist() == [[1] * (width // 2) + [nan] * (width // 2), [nan] * width]
 
 
 @pytest.mark.parametrize(

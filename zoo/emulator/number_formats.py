@@ -65,7 +65,7 @@ TF32 = Format("tf32", 32, 8, 23, 127, 0x7F7FE000, 0x7F800000, 0x7FFFE000)
 F32 = Format("f32", 32, 8, 23, 127, 0x7F7FFFFF, 0x7F800000, 0x7FFFFFFF)
 F64 = Format("f64", 64, 11, 52, 1023, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FFFFFFFFFFFFFFF)
 
-# The NaN of elements out of bounds, in f16 and bf16; wider types hold it in each half. The manual does not give its bits: two public simulators have these.
+# The NaN of elements out of bounds, in f16 and bf16; wider types hold it in each half. The manual does not give its bits. An H200 has these.
 OUT_OF_BOUNDS_NAN = 0x7FF7
 
 FORMATS = {f.name: f for f in (E4M3, E5M2, E2M1, E2M3, E3M2, UE4M3, UE8M0, F16, BF16, TF32, F32, F64)}
