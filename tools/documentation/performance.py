@@ -37,7 +37,7 @@ def rivals_table(found: Comparison) -> str:
             rows = [(who, *(of_bands.get(band, "") for band in bands)) for who, of_bands in cells.items()]
             lines += [f"{part.title}:"] * (name != "dense") + [table(head, rows)]
         lines += [f"{rival} has no time: {why}." for rival, why in found.refused(name).items()]
-    return "\n\n".join([*lines, f"zoo's time over the other's, geometric mean (worst case). Measured on {found.machine}; {found.drawn}."])
+    return "\n\n".join([*lines, f"Geometric mean (worst case). Measured on {found.machine}; {found.drawn}."])
 
 
 def quantiser_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
