@@ -142,6 +142,8 @@ def test_a_name_that_skips_nothing_is_refused_before_anything_changes():
         match=r"no module is named 'layers\.0\.dwon'; did you mean layers\.0\.down or layers\.1\.down\? `print\(model\)` shows all",
     ):
         zt.quantize_(model, "mxfp8", skip=["router", "layers.0.dwon"])
+    with pytest.raises(zoo.ArgumentError, match="no module is named ''"):
+        zt.quantize_(model, "mxfp8", skip="")
     assert not [one for one in model.modules() if isinstance(one, Linear)]
 
 

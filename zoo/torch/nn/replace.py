@@ -200,8 +200,8 @@ def _reasons(model: torch.nn.Module, layers: dict[str, Any], format: str, frozen
     if callable(skip):
         skipped = {name for name, one in layers.items() if skip(name, one)}
     else:
-        others = [name for name, _ in model.named_modules()]  # which stay anyway, as routers of transformers do, which are no linear layers
-        skipped = _matching([skip] if isinstance(skip, str) else list(skip), [*layers, *already], others)
+        modules = [name for name, _ in model.named_modules() if name]  # some stay anyway: routers of transformers are no linear layers
+        skipped = _matching([skip] if isinstance(skip, str) else list(skip), [*layers, *already], modules)
     for name, layer in layers.items():
         own = [one for part in _parts(layer) for one in owners.get(id(part._parameters.get("weight")), [])]
         others = [one for one in own if not one.startswith(f"{name}.".lstrip("."))]
@@ -223,11 +223,12 @@ def _reasons(model: torch.nn.Module, layers: dict[str, Any], format: str, frozen
     return found
 
 
-def _matching(patterns: list[str], names: list[str], others: list[str]) -> set[str]:
+def _matching(patterns: list[str], names: list[str], modules: list[str]) -> set[str]:
+    """The names that patterns match. A pattern that matches only other modules is accepted, one that matches nothing is refused."""
     found = set()
     for pattern in patterns:
         some = {name for name in names if any(fnmatch.fnmatchcase(one, pattern) for one in _above(name))}
-        if not some and not fnmatch.filter(others, pattern):
+        if not some and not any(fnmatch.fnmatchcase(one, pattern) for one in modules):
             raise ArgumentError(
                 f"quantize_: skip: no module is named '{pattern}'; {suggestion(pattern, names, '`print(model)` shows all')}"
             )
