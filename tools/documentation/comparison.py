@@ -43,7 +43,7 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Ratio:
-    """zoo's time over a rival's, of the problems of a band. `form`: of zoo's kernel, where it has two."""
+    """zoo's time over a rival's, of the problems of a band. `form`: how zoo was called, such as "zoo, never promoted"."""
 
     form: str
     tokens: Band

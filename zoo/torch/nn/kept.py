@@ -86,7 +86,7 @@ class Kept:
     def clear(self) -> None:
         self._key: tuple[Any, ...] | None = None
         self._weight: Any = lambda: None
-        self._memory: StorageWeakRef | None = None  # while it is kept, no other memory is told by the same number
+        self._memory: StorageWeakRef | None = None  # keeps the number in the key from other memory
         self._by_graph = False  # a graph casts into these forms as it steps
         self._forms: tuple[Quantized, Quantized | None] | None = None
 

@@ -283,7 +283,7 @@ def _sums(dy: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
 
 
 def check_bias(bias: torch.Tensor | None, shape: tuple[int, ...]) -> None:
-    """torch would broadcast another one, or read past its last group."""
+    """torch would broadcast a bias of another shape, or read past its last group."""
     if bias is not None and bias.shape != shape:
         raise ArgumentError(f"a layer: bias: expected {shape}, got {tuple(bias.shape)}")
 
