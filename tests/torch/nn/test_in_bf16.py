@@ -58,6 +58,10 @@ def test_rows_and_offsets_that_do_not_fit_are_refused_in_bf16_as_in_the_format()
     layer.bias = torch.nn.Parameter(torch.zeros(4, 30))
     with pytest.raises(ArgumentError, match=r"bias: expected \(3, 30\), got \(4, 30\)"):
         layer(x, ENDS)
+    dense = Linear(50, 30)
+    dense.in_bf16, dense.bias = True, torch.nn.Parameter(torch.zeros(1))
+    with pytest.raises(ArgumentError, match=r"bias: expected \(30,\), got \(1,\)"):
+        dense(x)
 
 
 @grouped

@@ -12,6 +12,7 @@ from zoo.torch.nn.products import check_bias, check_groups
 def linear_in_bf16(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
     """x (..., K) times a weight (N, K) transposed, in the dtype of x or autocast's."""
     weight = _trained(weight)
+    check_bias(bias, tuple(weight.shape[:1]))
     dtype = _dtype(x)
     with torch.autocast(x.device.type, enabled=False):
         y = torch.nn.functional.linear(_bf16(x), _bf16(weight), None if bias is None else _bf16(bias))
