@@ -30,7 +30,8 @@ from tools.documentation.learning import Learning, learning
 from tools.documentation.learning import picture as learning_picture
 from tools.documentation.learning import pictures as learning_pictures
 from tools.documentation.learning import section as learning_section
-from tools.documentation.performance import limits_table, quantiser_table, rivals_table
+from tools.documentation.performance import PAGE as OTHERS
+from tools.documentation.performance import libraries_page, limits_table, quantiser_table, rivals_table
 from tools.documentation.picture import caption, picture
 from tools.documentation.svg import THEMES
 from tools.documentation.text import between
@@ -89,6 +90,7 @@ def pages(root: Path, found: Comparison | None, learned: Learning | None) -> dic
     if found is not None:
         made |= {path: picture(found, theme) for theme, path in zip(THEMES, pictures(root), strict=True)}
         performance["rivals"] = rivals_table(found)
+        made[docs / "kernels" / OTHERS] = libraries_page(found)
         parts[root / "README.md"] = {"caption": caption(found)}
     if learned is not None:
         made |= {path: learning_picture(learned, theme) for theme, path in zip(THEMES, learning_pictures(root), strict=True)}

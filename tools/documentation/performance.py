@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from tools.documentation.comparison import PARTS, Comparison, kinds_of_tokens
+from tools.documentation.comparison import COMMAND, PARTS, Comparison, kinds_of_tokens, percent
 from tools.documentation.text import code, table
 from zoo.benchmark.plot import BEST_SEEN
 from zoo.benchmark.record import Timing, timings_of
@@ -19,25 +19,41 @@ SLOW_COPY, COPY_LAUNCH, COPY_TERABYTES = (
     1.6,
     4.25,
 )  # an H200's copies take 1.6 us + bytes / 4.25 TB/s; copies of some lengths are slower
+PAGE = "other_libraries.md"
+_INTRODUCTION = f"""`{COMMAND}` draws these problems by seed and checks each result before it times. "80 % faster" means that the other's time is
+80 % longer than zoo's. [Performance](../performance.md#beside-other-libraries) says which versions ran.
+
+DeepGEMM pads contiguous groups to whole tiles. "Ends of groups" is its layout that knows the end of each group. "Rows not told" is zoo without
+`expected_rows`. humming never promotes sums of FP8 and rounds some weights a second time. triton_kernels multiplies bf16 rows. Through an index,
+zoo gathers rows that the others find in order."""
 _LESSER = {"f16", "f32", "e5m2"}  # elements that few use; their figures are in `zoo bench --recorded`
 
 
 def rivals_table(found: Comparison) -> str:
-    """zoo's time over others'. Each part of the record has a table: a line for a rival and a form of zoo's kernel, a column for a band."""
-    lines = []
-    for name, part in PARTS.items():
-        cells: dict[str, dict[tuple[int, int], str]] = {}
-        for one in found.ratios(name):
-            same = one.rival not in found.less or (one.rival == "humming" and (name == "bf16 experts" or "never" in one.form))
-            who = one.rival + " (less work)" * (not same) + one.form.removeprefix("zoo").replace(", ", "; zoo ", 1)
-            cells.setdefault(who, {})[one.tokens] = f"{one.mean:.2f} ({one.worst:.2f})"
-        bands = sorted({band for of_bands in cells.values() for band in of_bands})
-        if cells:
-            head = (f"beside; {part.words}:", *map(kinds_of_tokens, bands))
-            rows = [(who, *(of_bands.get(band, "") for band in bands)) for who, of_bands in cells.items()]
-            lines += [f"{part.title}:"] * (name != "dense") + [table(head, rows)]
-        lines += [f"{rival} has no time: {why}." for rival, why in found.refused(name).items()]
-    return "\n\n".join([*lines, f"Geometric mean (worst case). Measured on {found.machine}; {found.drawn}."])
+    """One GEMM beside other libraries; the page has all."""
+    return "\n\n".join([*_beside(found, "dense"), _measured(found), f"[Groups and 4-bit weights](kernels/{PAGE})."])
+
+
+def libraries_page(found: Comparison) -> str:
+    """docs/kernels/other_libraries.md: every part of the record."""
+    parts = [part for name in PARTS for part in (f"## {PARTS[name].title}", *_beside(found, name))]
+    return "\n\n".join(["# How fast is zoo beside other libraries?", _INTRODUCTION, _measured(found), *parts]) + "\n"
+
+
+def _beside(found: Comparison, name: str) -> list[str]:
+    """A row for each band, rival and form of zoo's kernel."""
+    ratios = found.ratios(name)
+    bands, rows = [one.tokens for one in ratios], []
+    for one in sorted(ratios, key=lambda one: bands.index(one.tokens)):
+        same = one.rival not in found.less or (one.rival == "humming" and (name == "bf16 experts" or "never" in one.form))
+        rival = one.rival + " (less work)" * (not same) + one.form.removeprefix("zoo").replace(", ", "; zoo ", 1)
+        rows.append((kinds_of_tokens(one.tokens), rival, percent(one.mean), percent(one.worst)))
+    head = (PARTS[name].words, "beside", "zoo is, geometric mean", "zoo is, worst case")
+    return [table(head, rows)] * bool(rows) + [f"{rival} has no time: {why}." for rival, why in found.refused(name).items()]
+
+
+def _measured(found: Comparison) -> str:
+    return f"Measured on {found.machine}; {found.drawn}."
 
 
 def quantiser_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
