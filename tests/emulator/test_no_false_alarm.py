@@ -252,6 +252,29 @@ def test_a_conversion_of_two_numbers_of_which_one_is_used(pack, unpack, first, u
     assert kinds(report) == found
 
 
+@pytest.mark.parametrize("computing", [
+    "add.f16x2 %r5, %r4, %r4;", "fma.rn.f16x2 %r5, %r4, %r4, %r4;", "mul.bf16x2 %r5, %r4, %r4;", "max.f16x2 %r5, %r4, %r4;", "neg.bf16x2 %r5, %r4;",
+    "ex2.approx.f16x2 %r5, %r4;", "add.u16x2 %r5, %r4, %r4;", "min.s16x2 %r5, %r4, %r4;",
+])  # fmt: skip
+@pytest.mark.parametrize(("packed", "used", "found"), [
+    ("{%h1, %h9}", "{%h2, _}", set()), ("{%h9, %h1}", "{_, %h2}", set()), ("{%h1, %h9}", "{_, %h2}", {"uninitialised-register"}),
+    ("{%h9, %h1}", "{%h2, _}", {"uninitialised-register"}),
+])  # fmt: skip
+def test_arithmetic_on_two_numbers_of_which_one_is_used(computing, packed, used, found):
+    """Triton adds the halves of a register by a packed addition beside whatever the other half holds."""
+    body = f"cvt.u16.u32 %h1, %r0; mov.b32 %r4, {packed}; {computing} mov.b32 {used}, %r5; st.global.b16 [%rd0], %h2;"
+    report, _, _ = run(body)
+    assert kinds(report) == found
+
+
+def test_an_addition_of_two_f32_of_which_one_is_used():
+    body = "cvt.rn.f32.u32 %f1, %r0; mov.b64 %rd5, {{{}}}; add.f32x2 %rd6, %rd5, %rd5; mov.b64 {{{}}}, %rd6; st.global.f32 [%rd0], %f2;"
+    for packed, used, found in (("%f1, %f20", "%f2, %f3", set()), ("%f1, %f20", "%f3, %f2", {"uninitialised-register"})):
+        gpu = emulator.Device("sm_100a")
+        text = kernel(body.format(packed, used), parameters=1, target="sm_100a")
+        assert kinds(launch(text, device=gpu, params=[gpu.alloc(64)])) == found
+
+
 # ---- severities ------------------------------------------------------------------------------------------------------------
 def test_a_bulk_store_that_outlives_its_cta_is_a_warning():
     body = core.STORE.format(fence=core.FENCE, late="", wait="bra END;", final="")

@@ -90,6 +90,12 @@ def of_pairs(ins, target, source):
     _set(ins, found)
 
 
+def of_parts(ins, size):
+    """Numbers of `size` bytes beside each other, each computed from its neighbours' counterparts in the sources."""
+    sources, count = ins.statement.operands[1:], (ins.register_bits(0) or 0) // 8
+    _set(ins, [[(source, byte) for source in sources for byte in range(k // size * size, k // size * size + size)] for k in range(count)])
+
+
 def read_low_bytes(ins, operands, count):
     """Of these operands the instruction reads `count` low bytes."""
     bases = [operand.base for operand in ins.statement.operands if isinstance(operand, Address)]

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from .. import number_formats
+from .. import byte_passes, number_formats
 from ..directed_rounding import directed
 from . import assign, instruction, mask_of
 from .elementwise import compute, table
@@ -147,6 +147,8 @@ def halves_of(register):
 def _half(ins, name, type):
     """f16, bf16 and their pairs."""
     packed = type in PACKED_HALVES
+    if packed:
+        byte_passes.of_parts(ins, 2)
     format = PACKED_HALVES[type] if packed else HALVES[type]
     ins.choice("rn", default="rn")
     ftz, sat, relu = ins.flag("ftz"), ins.flag("sat"), name == "fma" and ins.flag("relu")
@@ -207,6 +209,7 @@ def _float(ins, name, type, count):
     if type == "f64":
         return table(ins, _f64(ins, name), "f64", count)
     if type == "f32x2":
+        byte_passes.of_parts(ins, 4)
         rounding, ftz = ins.choice(*ROUNDINGS, default="rn"), ins.flag("ftz")
         if rounding == "rn":
             plain = flushed_and_clamped(_NEAREST_F32[name], ftz, False)
@@ -282,6 +285,7 @@ def add(ins):
             return _carry(ins, name, type, False)
         return table(ins, _saturate(function, type) if ins.flag("sat") else function, type, 2)
     if type in PACKED_INTEGERS:
+        byte_passes.of_parts(ins, 2)
         return table(ins, _packed16(np.add if name == "add" else np.subtract, type == "s16x2"), "b32", 2)
     return _float(ins, name, type, 2)
 
@@ -480,6 +484,8 @@ def _sign_operation(ins, type, clear):
         "f32": ("b32", 0x80000000), "f64": ("b64", 1 << 63), "f16": ("b16", 0x8000), "bf16": ("b16", 0x8000), "f16x2": ("b32", 0x80008000), "bf16x2": ("b32", 0x80008000),
     }.get(type) or ins.unsupported(f"type {type}")  # fmt: skip
     dtype = {"b16": np.uint16, "b32": np.uint32, "b64": np.uint64}[slot]
+    if type in PACKED_HALVES:
+        byte_passes.of_parts(ins, 2)
     bit, keep = dtype(sign), dtype(((1 << (dtype().itemsize * 8)) - 1) ^ sign)
     if ftz and type not in ("f32", "f16", "f16x2"):
         ins.unsupported(".ftz on this type")
@@ -505,6 +511,7 @@ def minimum(ins):
         choose = np.minimum if smaller else np.maximum
         return table(ins, (lambda a, b: np.maximum(choose(a, b), a.dtype.type(0))) if relu else choose, type, 2)
     if type in PACKED_INTEGERS:
+        byte_passes.of_parts(ins, 2)
         relu = ins.flag("relu")
         choose = np.minimum if smaller else np.maximum
         return table(
@@ -532,6 +539,8 @@ def minimum(ins):
         return table(ins, flushed_and_clamped(plain, ftz, False), "f32", count)
     packed = type in PACKED_HALVES
     format = PACKED_HALVES[type] if packed else HALVES[type]
+    if packed:
+        byte_passes.of_parts(ins, 2)
 
     if count != 2:
         ins.unsupported("three operands of this type")

@@ -19,6 +19,8 @@ def _approximate(function):
 def _half_function(ins, function, type, ftz):
     """The function on f16 or bf16 codes, one or two to a register."""
     packed = type.endswith("x2")
+    if packed:
+        byte_passes.of_parts(ins, 2)
     format = number_formats.F16 if type.startswith("f16") else number_formats.BF16
     if ftz and format is number_formats.F16:
         ins.unsupported(".ftz on this type")
