@@ -69,6 +69,30 @@ def test_arrays_come_back_as_the_kernel_left_them(ptx_check, tmp_path):  # noqa:
     assert y.tolist() == [100] * 8  # the test's own array is not written
 
 
+# Each CTA adds a number of x to y. Sums of f32 depend on the order of the CTAs.
+SUM = """
+.visible .entry sum(.param .u64 x, .param .u64 y) {
+    .reg .b32 %r<2>; .reg .f32 %f<2>; .reg .b64 %a<3>;
+    ld.param.u64 %a0, [x];
+    ld.param.u64 %a1, [y];
+    mov.u32 %r0, %ctaid.x;
+    mad.wide.u32 %a2, %r0, 4, %a0;
+    ld.global.f32 %f0, [%a2];
+    red.global.add.f32 [%a1], %f0;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("given", "fails"), [({}, True), ({"rtol": 1e-5}, False), ({"rtol": 1e-9}, True)])
+def test_atomic_sums_in_another_order_pass_where_a_tolerance_is_given(given, fails):
+    x = np.random.default_rng(0).random(16, np.float32)
+    arguments = [Argument("x", array=x), Argument("y", array=np.zeros(1, np.float32), **given)]
+    found = run(Module(HEAD + SUM), "sum", (16, 1, 1), (1, 1, 1), arguments, count=6)
+    assert [line for line in found.wrong if "gives other bits than the first" in line and line.startswith("y: ")] == found.wrong
+    assert bool(found.wrong) == fails and not found.causes
+
+
 def test_a_finding_fails_the_test_with_its_cause():
     with pytest.raises(
         pytest.fail.Exception, match=r"error: out-of-bounds at PTX line 15 .*\n.*\n.*here .*\n *manual .*\n *add "
