@@ -1,4 +1,5 @@
-"""Times zoo beside other libraries on a GPU and records what the README's picture and docs/performance.md show.
+"""Times zoo beside other libraries on a GPU and records what the README's picture, docs/performance.md and
+docs/kernels/other_libraries.md show.
 
     python tools/compare_rivals.py [--seed 1 --seed 2] [--only dense,experts] [--problems 16] [--seconds 220] [--output docs/rivals.json]
 
