@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "88706b24ac80560a90ffd8e00cc60fa0b353be4a8ee8f1dbd46e0a481b82d363"
+MANIFEST_SHA256 = "01185a199c7ce987d5d7d02aa21e827766313321910d717bf4fd3d4bf4a3b93e"
