@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "01185a199c7ce987d5d7d02aa21e827766313321910d717bf4fd3d4bf4a3b93e"
+MANIFEST_SHA256 = "320cde957867721b42e29d95eb7b294cdb522716f7a6f0a425b617d028abea34"
