@@ -33,7 +33,9 @@ def main() -> int:
     lacks = Counter(why for outcome, why in seen.of.values() if outcome == "skipped")
     if given.record:
         name, version = NAMES[given.client], importlib.metadata.version(given.client)
-        write(Seen(name, version, f"layers of {name} beside float32", device(), counts["passed"], counts["failed"], dict(lacks)), given.record)
+        write(
+            Seen(name, version, f"layers of {name} beside float32", device(), counts["passed"], counts["failed"], dict(lacks)), given.record
+        )
     return bool(counts["failed"]) or not counts["passed"]
 
 

@@ -71,7 +71,9 @@ def _open() -> ModuleType:
     if status:
         raise DriverError(f"asking for the driver's version: {_describe(driver, int(status))}", int(status))
     if version < _OLDEST:
-        raise DriverError(f"the CUDA driver is too old: it is for CUDA {version // 1000}.{version % 1000 // 10}; install release 580 or later")
+        raise DriverError(
+            f"the CUDA driver is too old: it is for CUDA {version // 1000}.{version % 1000 // 10}; install release 580 or later"
+        )
     return driver
 
 
