@@ -437,6 +437,7 @@ class Program:
         self.entry, self.files, self.target = entry, module.files, module.target
         self.layout = Layout()
         self.uses_reserved_region = False
+        self.reads_textures = False
         self.free_registers = []  # those of warps that have ended, in this launch or an earlier one
         self.functions = self._reachable(entry)
         self.start = {}
