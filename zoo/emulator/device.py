@@ -342,13 +342,14 @@ class Device:
         sampling: filter, address_mode, normalized, read, border (textures.py).
         """
         image = textures.image(address, dtype, dims, channels, geometry=geometry, layers=layers, pitch=pitch, linear=linear)
-        return self._object(textures.texture(image, **sampling))
+        return self.add_object(textures.texture(image, **sampling))
 
     def surface(self, address: int, dtype: str, dims: Sequence[int], channels: int = 1, **options: Any) -> int:
         """A surface object over memory: its handle. The options are texture's geometry, layers and pitch."""
-        return self._object(textures.Surface(textures.image(address, dtype, dims, channels, **options)))
+        return self.add_object(textures.Surface(textures.image(address, dtype, dims, channels, **options)))
 
-    def _object(self, made: textures.Texture | textures.Surface) -> int:
+    def add_object(self, made: textures.Texture | textures.Surface) -> int:
+        """The handle of a texture or surface."""
         handle = next(self._handles)
         self.textures[handle] = made
         return handle

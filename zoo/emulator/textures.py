@@ -58,6 +58,11 @@ class Image:
         return self.pitch * math.prod(self.dims[1:])
 
     @property
+    def bytes(self):
+        """From the first texel to the last."""
+        return self.layers * self.layer_bytes - self.pitch + self.dims[0] * self.texel
+
+    @property
     def layered(self):
         return self.geometry not in ("1d", "2d", "3d")
 
