@@ -8,6 +8,8 @@ from core_support import kernel, kinds, launch, only
 
 from zoo import emulator
 from zoo.emulator import UnsupportedInstruction, textures
+from zoo.emulator.arguments import read as read_arguments
+from zoo.emulator.check import run
 from zoo.emulator.errors import LaunchError
 
 RNG = np.random.default_rng(7)
@@ -499,3 +501,37 @@ def test_a_read_behind_a_write_of_the_same_launch_is_a_race(read, write):
     assert launched(before, after, jobs=2, grid=4).ok
     elsewhere = before.replace("[%rd0, {%r1}]", "[%rd0, {0}]").replace("{%f10}", "{0f00000000}")
     assert kinds(launched(elsewhere, after, jobs=2, grid=4)) == {"race"}  # CTA 0 writes what the others read
+
+
+# ---- arguments of a launch as data
+def test_a_file_of_arguments_gives_textures_surfaces_and_multicast_memory(tmp_path):
+    texels = RNG.integers(0, 256, (3, 2, 4), dtype=np.uint8)  # rows, texels, channels
+    np.save(tmp_path / "texels.npy", texels)
+    (tmp_path / "spec.toml").write_text("""
+[[args]]
+name = "image"
+dtype = "u8"
+shape = [3, 2, 4]
+fill = "texels.npy"
+texture = { channels = 4, normalized = true, address = ["wrap", "clamp"], read = "normalized", filter = "linear" }
+[[args]]
+name = "out"
+dtype = "f32"
+shape = [2, 1, 5]
+fill = "empty"
+surface = { geometry = "a2d" }
+[[args]]
+name = "count"
+dtype = "u32"
+shape = [1]
+multicast = true
+""")
+    body = """mov.f32 %f10, 0fBE800000; mov.f32 %f11, 0f3F000000;
+        tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd0, {%f10, %f11}];
+        mov.u32 %r1, 1; mov.u32 %r2, 16; mov.u32 %r3, 0; mov.b32 %r4, %f3;
+        sust.b.a2d.b32.trap [%rd1, {%r1, %r2, %r3, %r3}], {%r4}; multimem.red.add.u32 [%rd2], 3;"""
+    arguments, _ = read_arguments(tmp_path / "spec.toml")
+    result = run(emulator.Module(kernel(body, parameters=3)), "k", 1, 1, arguments)
+    assert not result.failed() and not result.causes
+    whole = texels / 255.0
+    assert result.arrays["out"][1, 0, 4] == np.float32(whole[1, 1, 2]) and result.arrays["count"][0] == 3

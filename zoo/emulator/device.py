@@ -22,7 +22,7 @@ from zoo.contract.own_array import OwnArray
 from zoo.contract.tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
 from zoo.contract.whole_numbers import shown, whole, whole_tuple
 
-from . import split, textures
+from . import multicast, split, textures
 from .array import EmulatedArray
 from .asynchronous import POLICIES
 from .decode import Program
@@ -321,6 +321,11 @@ class Device:
         record = Im2colMap.of(tile, map(int, lower), map(int, upper), int(pixels), mode)
         record.check()
         return record
+
+    def multicast(self, address: int) -> int:
+        """The address by which multimem instructions use memory of `alloc`, as a multicast object of this device alone would have it."""
+        self.memory.span(address, 0)
+        return multicast.address_of(address)
 
     # ---- textures and surfaces
     def texture(
