@@ -341,10 +341,15 @@ class Device:
         linear: bool = False,
         **sampling: Any,
     ) -> int:
-        """A texture object over memory: its handle, which a launch takes as a parameter. Dimension 0 is the innermost.
+        """A texture object over memory: its handle, which a launch takes as a parameter.
 
-        dtype: of a channel, "u8" to "f32". geometry: as tex names it, "1d" to "acube"; left out, it is that of the dims. linear: memory for tex1Dfetch.
-        sampling: filter, address_mode, normalized, read, border (textures.py).
+        dtype: of a channel, "u8", "s8", "u16", "s16", "u32", "s32", "f16" or "f32". dims: texels, dimension 0 innermost. channels: 1, 2 or 4.
+        Texels lie row by row, `pitch` bytes apart (a multiple of 32; left out, without gaps), then slices or layers.
+        geometry: "1d", "2d", "3d", "a1d", "a2d", "cube" or "acube", as tex names it. Layers, and six faces of each cube, count in `layers`.
+        linear: memory that tex1Dfetch reads. The other options say how the texture is read:
+        filter: "point" or "linear". address_mode: "clamp", "border", and with normalized coordinates "wrap" and "mirror", for all dimensions or each.
+        normalized: coordinates run from 0 to 1. read: "element", or "normalized" for integers as floats up to 1. border: its four values.
+        In a table of arguments these are the keys of `texture`, but for address_mode, which is `address`; shape says dims and layers.
         """
         image = textures.image(address, dtype, dims, channels, geometry=geometry, layers=layers, pitch=pitch, linear=linear)
         return self.add_object(textures.texture(image, **sampling))
