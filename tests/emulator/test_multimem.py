@@ -62,6 +62,8 @@ def test_an_ordinary_address_is_no_multicast_address(instruction):
     report = launch(kernel(instruction, parameters=1), device=gpu, block=1, params=[memory])
     assert "is no multicast address" in only(report, "out-of-bounds").message
     assert gpu.read(memory, 1, np.uint32)[0] == 0
+    report = launch(kernel(instruction, parameters=1), device=gpu, block=1, params=[0x100])
+    assert "is no multicast address" in only(report, "out-of-bounds").message
     assert launch(kernel(instruction, parameters=1), device=gpu, block=1, params=[gpu.multicast(memory)]).ok
 
 

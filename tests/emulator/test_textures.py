@@ -460,6 +460,15 @@ def test_a_reduction_counts_every_lane(instruction, start, result):
     assert gpu.read(memory, 2, np.int32).tolist() == [0, result]
 
 
+def test_ctas_that_reduce_into_one_surface_stay_in_one_process():
+    gpu = emulator.Device(jobs=2)
+    memory = gpu.alloc(np.zeros(1, np.uint32))
+    text = kernel("sured.b.add.1d.u32.trap [%rd0, {0}], 1;", parameters=1)
+    report = launch(text, device=gpu, grid=4, params=[gpu.surface(memory, "u32", (1,))])
+    assert report.ok and "sured" in report.together
+    assert gpu.read(memory, 1, np.uint32)[0] == 128
+
+
 def test_queries_answer_sizes():
     gpu = emulator.Device()
     texture = gpu.texture(gpu.alloc(480), "f32", (5, 4), geometry="a2d", layers=6, normalized=True)
