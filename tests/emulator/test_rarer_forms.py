@@ -663,3 +663,8 @@ def test_an_instruction_that_the_target_does_not_have_is_refused(instruction, ta
 def test_a_text_without_a_version_is_refused():
     with pytest.raises(ParseError, match="version"):
         emulator.Module(kernel("").replace(".version 9.0", ""))
+
+
+def test_a_launch_of_the_host_comes_from_no_graph_of_the_device():
+    got, report = lanes("mov.u64 %rd20, %current_graph_exec;", output=np.uint64)
+    assert report.ok and not got.any()
