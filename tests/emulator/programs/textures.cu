@@ -84,6 +84,12 @@ static float* result(int count) {
 }
 
 static void images() {
+    cudaDeviceProp properties;
+    CALL(cudaGetDeviceProperties(&properties, 0));
+    CHECK(properties.maxTexture2D[1] == 65536 && properties.maxTexture3D[2] == 16384 &&
+          properties.maxTexture2DLayered[2] == 2048);
+    CHECK(properties.maxTextureCubemapLayered[1] == 2046 && properties.maxSurface3D[0] == 16384 && properties.maxSurface1D == 0);
+    CHECK(properties.textureAlignment == 512 && properties.surfaceAlignment == 512 && properties.concurrentKernels == 1);
     auto floats = cudaCreateChannelDesc<float>();
     cudaArray_t array;
     float host[H][W], back[H][W];
