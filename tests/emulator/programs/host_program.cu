@@ -349,10 +349,10 @@ int main(int count, char** arguments) {
         past_the_end<<<4, 32>>>(x, N);
         for (int i = 0; i < 2; ++i) reverse<<<1, 64, 256>>>(row, false);
     } else if (strcmp(mode, "refused") == 0) {
-        cudaArray_t array;
+        cudaMipmappedArray_t array;
         cudaChannelFormatDesc format = {32, 0, 0, 0, cudaChannelFormatKindFloat};
         printf("before\n");
-        CALL(cudaMallocArray(&array, &format, 16, 16));
+        CALL(cudaMallocMipmappedArray(&array, &format, cudaExtent{16, 16, 0}, 2));
         printf("behind\n");
     } else {
         return 4;
