@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "88706b24ac80560a90ffd8e00cc60fa0b353be4a8ee8f1dbd46e0a481b82d363"
+MANIFEST_SHA256 = "f672cf79582f3e83444ccc4aa6900c221f52a043e291aa2dcf99fa4cbaa4e118"

@@ -78,9 +78,16 @@ class Format:
         return Columns(elements, scales, ends, scale)
 
     def rows_and_columns(self, x: torch.Tensor, groups: torch.Tensor | None = None) -> tuple[Quantized | torch.Tensor, Columns]:
-        """Both, of a matrix without groups in one read."""
-        if groups is not None:
+        """Both, in one read of a matrix without groups, and of groups in bf16 but for fp8b128, whose products read scales in other layouts."""
+        if groups is not None and (x.dtype != torch.bfloat16 or self.tokens == "fp8b128"):
             return self.rows(x, groups), self.columns(x, groups)
+        if groups is not None:
+            scale = tensor_scale_of(x, groups) if self.tokens == "nvfp4" else None
+            by_place = (x, groups) if scale is None else (x, groups, scale)
+            operator = getattr(torch.ops.zoo, f"quantize_{self.tokens}_both_m_grouped_padded")
+            q, scales, q_cols, scales_cols, _, ends = operator(*by_place, layout="blocked", **self.options)
+            rows = Quantized(q, scales, self.tokens, layout="blocked", tensor_scale=scale, offsets=groups)
+            return rows, Columns(q_cols, scales_cols, ends, scale)
         count = x.shape[0]
         ends = torch.full((1,), count, dtype=torch.int32, device=x.device)
         if self.tokens == "fp8b128":
