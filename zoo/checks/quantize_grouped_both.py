@@ -17,8 +17,8 @@ from zoo.reference.groups import gather, padded_bounds, padded_rows
 from zoo.reference.quantize import quantize_cols, quantize_rows
 from zoo.reference.scales import blocked_column_groups_shape, blocked_row_groups_shape
 
-# (sizes of groups, rows after the last one, K or the next multiple that the format takes). Around 16 bytes of q, tiles of 128 x 128,
-# 32 groups that a warp looks at together.
+# (sizes of groups, rows after the last one, K or the multiple before it that the format takes). Around 16 bytes of q, tiles of
+# 128 x 128, 32 groups that a warp looks at together.
 _GROUPS = (
     ((1,), 0, 16), ((5,), 3, 144), ((0,), 7, 32), ((0, 0, 0), 0, 16), ((17,), 0, 128), ((128,), 0, 48), ((129,), 31, 112), ((16, 32), 0, 272),
     ((1, 1, 1), 0, 64), ((3, 0, 0, 5, 0, 2), 1, 160), ((0, 33, 0, 31), 0, 16), ((7,) * 33, 0, 96), ((0,) * 40 + (9, 0, 4), 2, 16),
@@ -62,14 +62,14 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         words = ", ".join((f"{name}, gathered" if gathered else name, layout, *choice.values()))
         return Problem(words, inputs, Later(outputs), {"layout": layout, **choice})
 
-    for sizes, after, least in _GROUPS:
-        columns = own.columns(least)
+    for sizes, after, most in _GROUPS:
+        columns = max(most // own.unit, 1) * own.unit
         words = f"groups of {', '.join(map(str, sizes[:6]))}{', ..' if len(sizes) > 6 else ''}, {after} rows after them, {columns} columns"
         for gathered in (False, True):
             yield problem(words, spread((sum(sizes) + after, columns), dtype, 16, random), sizes, gathered)
     for gathered in (False, True):
         yield problem("no rows", spread((0, 64), dtype, 16, random), (0, 0), gathered)
-        yield problem("random bits", random_bits((131, own.columns(144)), dtype, random), (101, 0, 27), gathered)
+        yield problem("random bits", random_bits((131, 144 // own.unit * own.unit), dtype, random), (101, 0, 27), gathered)
         for name, x in _hazards(dtype, own, random):
             yield problem(name, x, (len(x) // 3, 0, len(x) - len(x) // 3), gathered)
         if own.relative:

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "4bf4716a8698ca50e5c1ff34ae20215c26dd83b33c5813ca39e767eaf56169b1"
+EVIDENCE_SHA256 = "51c4707ef86853bd45de3a1eae7bfcee039cd0c91de2c5c4bf12cce8f0d66064"
