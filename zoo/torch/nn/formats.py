@@ -83,9 +83,9 @@ class Format:
             return self.rows(x, groups), self.columns(x, groups)
         if groups is not None:
             scale = tensor_scale_of(x, groups) if self.tokens == "nvfp4" else None
-            by_place = (x, groups) if scale is None else (x, groups, scale)
             operator = getattr(torch.ops.zoo, f"quantize_{self.tokens}_both_m_grouped_padded")
-            q, scales, q_cols, scales_cols, _, ends = operator(*by_place, layout="blocked", **self.options)
+            given = (x, groups) if scale is None else (x, groups, scale)
+            q, scales, q_cols, scales_cols, _, ends = operator(*given, layout="blocked", **self.options)
             rows = Quantized(q, scales, self.tokens, layout="blocked", tensor_scale=scale, offsets=groups)
             return rows, Columns(q_cols, scales_cols, ends, scale)
         count = x.shape[0]
