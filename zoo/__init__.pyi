@@ -249,6 +249,8 @@ _KernelName: TypeAlias = Literal[
     "quantize.fp8token.rows",
     "quantize.fp8token.rows.swiglu",
     "quantize.mxfp4.both",
+    "quantize.mxfp4.both.m_grouped_contiguous",
+    "quantize.mxfp4.both.m_grouped_padded",
     "quantize.mxfp4.cols",
     "quantize.mxfp4.cols.experts",
     "quantize.mxfp4.cols.m_grouped_contiguous",
@@ -258,6 +260,8 @@ _KernelName: TypeAlias = Literal[
     "quantize.mxfp4.rows.m_grouped_padded",
     "quantize.mxfp4.squares",
     "quantize.mxfp8.both",
+    "quantize.mxfp8.both.m_grouped_contiguous",
+    "quantize.mxfp8.both.m_grouped_padded",
     "quantize.mxfp8.cols",
     "quantize.mxfp8.cols.experts",
     "quantize.mxfp8.cols.m_grouped_contiguous",
@@ -268,6 +272,8 @@ _KernelName: TypeAlias = Literal[
     "quantize.mxfp8.rows.swiglu",
     "quantize.mxfp8.squares",
     "quantize.nvfp4.both",
+    "quantize.nvfp4.both.m_grouped_contiguous",
+    "quantize.nvfp4.both.m_grouped_padded",
     "quantize.nvfp4.cols",
     "quantize.nvfp4.cols.experts",
     "quantize.nvfp4.cols.m_grouped_contiguous",
@@ -3764,6 +3770,44 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
+    name: Literal["quantize.mxfp4.both.m_grouped_contiguous", "quantize.mxfp8.both.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["quantize.mxfp4.both.m_grouped_padded", "quantize.mxfp8.both.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    padded_starts: _Array,
+    padded_ends: _Array,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> None: ...
+@overload
+def launch(
     name: Literal[
         "quantize.mxfp4.cols",
         "quantize.mxfp4.cols.experts",
@@ -3906,6 +3950,44 @@ def launch(
     scales_rows: _Array,
     q_cols: _Array,
     scales_cols: _Array,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["quantize.nvfp4.both.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    tensor_scale: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["quantize.nvfp4.both.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    tensor_scale: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    padded_starts: _Array,
+    padded_ends: _Array,
     layout: Literal["plain", "blocked"] = "plain",
 ) -> None: ...
 @overload
@@ -7655,6 +7737,44 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
+    name: Literal["quantize.mxfp4.both.m_grouped_contiguous", "quantize.mxfp8.both.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["quantize.mxfp4.both.m_grouped_padded", "quantize.mxfp8.both.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    padded_starts: _Array,
+    padded_ends: _Array,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
     name: Literal[
         "quantize.mxfp4.cols",
         "quantize.mxfp4.cols.experts",
@@ -7797,6 +7917,44 @@ def prepare(
     scales_rows: _Array,
     q_cols: _Array,
     scales_cols: _Array,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["quantize.nvfp4.both.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    tensor_scale: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["quantize.nvfp4.both.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    tensor_scale: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    padded_starts: _Array,
+    padded_ends: _Array,
     layout: Literal["plain", "blocked"] = "plain",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -11589,6 +11747,44 @@ def call(
 ) -> Any: ...
 @overload
 def call(
+    name: Literal["quantize.mxfp4.both.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_rows: _Array | Literal["ue8m0"] | bool | None = None,
+    q_cols: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_cols: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp4.both.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_rows: _Array | Literal["ue8m0"] | bool | None = None,
+    q_cols: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_cols: _Array | Literal["ue8m0"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
     name: Literal["quantize.mxfp4.cols", "quantize.mxfp4.cols.experts"],
     /,
     *,
@@ -11710,6 +11906,44 @@ def call(
     scales_rows: _Array | Literal["ue8m0"] | bool | None = None,
     q_cols: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
     scales_cols: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp8.both.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales_rows: _Array | Literal["ue8m0"] | bool | None = None,
+    q_cols: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales_cols: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp8.both.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales_rows: _Array | Literal["ue8m0"] | bool | None = None,
+    q_cols: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales_cols: _Array | Literal["ue8m0"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
     rounding: Literal["floor", "rceil"] = "floor",
     layout: Literal["plain", "blocked"] = "plain",
 ) -> Any: ...
@@ -11852,6 +12086,44 @@ def call(
     scales_rows: _Array | Literal["e4m3"] | bool | None = None,
     q_cols: _Array | Literal["e2m1x2"] | bool | None = None,
     scales_cols: _Array | Literal["e4m3"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.both.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    tensor_scale: _Array,
+    q_rows: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_rows: _Array | Literal["e4m3"] | bool | None = None,
+    q_cols: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_cols: _Array | Literal["e4m3"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.both.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    tensor_scale: _Array,
+    q_rows: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_rows: _Array | Literal["e4m3"] | bool | None = None,
+    q_cols: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_cols: _Array | Literal["e4m3"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
     layout: Literal["plain", "blocked"] = "plain",
 ) -> Any: ...
 @overload

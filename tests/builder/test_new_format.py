@@ -79,7 +79,7 @@ KERNELS = (
     {"quantize.toy8.rows", "quantize.toy8.cols", "quantize.toy8.both", "quantize.toy8.squares", "quantize.toy8.cols.experts"}
     | {
         f"quantize.toy8.{direction}.{grouping}"
-        for direction in ("rows", "cols")
+        for direction in ("rows", "cols", "both")
         for grouping in ("m_grouped_contiguous", "m_grouped_padded")
     }
     | {"dequantize.toy8.rows", "dequantize.toy8.squares"}

@@ -1,5 +1,7 @@
 """The checks of groups quantised along both dimensions: the reference passes, and each way to be slightly wrong does not."""
 
+from dataclasses import replace
+
 import numpy
 import pytest
 
@@ -8,8 +10,10 @@ from tests.reference.test_kernels import by_the_rule
 from zoo import checks
 from zoo.reference.groups import gather
 from zoo.reference.kernels import quantisers
+from zoo.reference.quantize import quantize_cols, quantize_rows
 
-NAMES = [f"quantize.fp8b128.both.{grouping}" for grouping in ("m_grouped_contiguous", "m_grouped_padded")]
+FORMATS = ("fp8b128", "mxfp8", "mxfp4", "nvfp4")
+NAMES = [f"quantize.{format}.both.{grouping}" for format in FORMATS for grouping in ("m_grouped_contiguous", "m_grouped_padded")]
 
 
 def outcome(name, execute=by_the_rule):
@@ -34,17 +38,38 @@ def last_row_for_none(x, index):
     return gather(x, numpy.where(index == -1, len(x) - 1, index).astype(numpy.int32)) if len(x) else gather(x, index)
 
 
-MUTANTS = {"blocks across groups": ("quantize_cols", one_block_of_all_rows), "-1 is the last row": ("gather", last_row_for_none)}
+def rows_without_groups(x, format, layout, offsets):
+    """Groups do not begin with a tile of scales each."""
+    right = quantize_rows(x, format, layout, offsets)
+    if layout == "plain":
+        return right
+    packed = quantize_rows(x[: offsets[-1]], format, layout).scales
+    return replace(right, scales=numpy.pad(packed, (0, right.scales.size - packed.size)))
+
+
+def first_scale(x, format, layout, offsets, padded):
+    """All groups use the first tensor scale."""
+    return quantize_cols(x, format.of_group(numpy.zeros(1, int)), layout, offsets, padded)
+
+
+MUTANTS = {
+    "blocks across groups": ("fp8b128", "quantize_cols", one_block_of_all_rows),
+    "-1 is the last row": ("fp8b128", "gather", last_row_for_none),
+    "groups share tiles of scales": ("mxfp8", "quantize_rows", rows_without_groups),
+    "one tensor scale": ("nvfp4", "quantize_cols", first_scale),
+}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_slightly_wrong_kernel_is_caught(mutant):
+    format, name, wrong = MUTANTS[mutant]
+
     def execute(*launch):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(quantisers, *MUTANTS[mutant])
+            patch.setattr(quantisers, name, wrong)
             return by_the_rule(*launch)
 
-    assert "wrong" in outcome(NAMES[0], execute).error
+    assert "wrong" in outcome(f"quantize.{format}.both.m_grouped_contiguous", execute).error
 
 
 def test_a_rule_for_scales_that_is_ignored_is_caught():

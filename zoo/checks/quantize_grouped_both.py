@@ -8,20 +8,23 @@ from itertools import cycle, product
 import numpy
 
 from zoo.checks.block_inputs import random_bits, some_as_largest, specials, spread
-from zoo.checks.checked_format import KernelFormat, format_of
+from zoo.checks.checked_format import KernelFormat, format_of, scale_of_tensor, stored_as
 from zoo.checks.placing import longer, placed_apart, strides_of_scales, up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat
 from zoo.reference.groups import gather, padded_bounds, padded_rows
 from zoo.reference.quantize import quantize_cols, quantize_rows
+from zoo.reference.scales import blocked_column_groups_shape, blocked_row_groups_shape
 
-# (sizes of groups, rows after the last one, K). Around 16 bytes of q, tiles of 128 x 128, 32 groups that a warp looks at together.
+# (sizes of groups, rows after the last one, K or the multiple before it that the format takes). Around 16 bytes of q, tiles of
+# 128 x 128, 32 groups that a warp looks at together.
 _GROUPS = (
     ((1,), 0, 16), ((5,), 3, 144), ((0,), 7, 32), ((0, 0, 0), 0, 16), ((17,), 0, 128), ((128,), 0, 48), ((129,), 31, 112), ((16, 32), 0, 272),
     ((1, 1, 1), 0, 64), ((3, 0, 0, 5, 0, 2), 1, 160), ((0, 33, 0, 31), 0, 16), ((7,) * 33, 0, 96), ((0,) * 40 + (9, 0, 4), 2, 16),
     ((127, 129), 0, 80), ((128, 0, 128, 128), 0, 144), ((130, 0, 0, 383), 100, 256), ((1000, 1, 0, 1047), 0, 400), (tuple(range(70)), 30, 128),
 )  # fmt: skip
+_FAR_APART = numpy.array([1.0, 1e-45, 2.0**-80, 3.4e38, 0.5, numpy.nan, 2.0**-128, 1.0, 0.0, numpy.inf], numpy.float32)  # tensor scales
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
@@ -29,8 +32,9 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     random, rules = numpy.random.default_rng(24), [*product(values_of(kernel, "layout"), own.choices)]
     # Lengths without a common factor: every rule meets every gap.
     turns, gaps = cycle([*rules, *rules[: 1 - len(rules) % 2]]), cycle((0, 3, 1))
+    of_each = cycle((False, True, True, False))
 
-    def problem(name: str, x: numpy.ndarray, sizes: Sequence[int], gathered: bool) -> Problem:
+    def problem(name: str, x: numpy.ndarray, sizes: Sequence[int], gathered: bool, given: numpy.ndarray | None = None) -> Problem:
         (layout, choice), gap, offsets = next(turns), next(gaps), numpy.cumsum(sizes).astype(numpy.int32)
         inputs = {"offsets": Placed(offsets)}
         rows, used = len(x), sum(sizes)
@@ -44,25 +48,33 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             x = x.copy()
             x[used:] = numpy.nan
         inputs["x"] = Placed(x, (x.shape[1] + 8 * gap, 1))
+        if own.relative:
+            if given is None:
+                given = (scale_of_tensor(taken) * numpy.linspace(0.5, 2, len(sizes) if next(of_each) else 1)).astype(numpy.float32)
+            inputs["tensor_scale"] = Placed(given)
 
         def outputs() -> dict[str, Placed]:
-            format = own.made(choice)
-            found = along_rows(taken[:used], rows, format, layout, ("q_rows", "scales_rows"), gap)
+            format = own.made(choice, given)
+            found = along_rows(taken[:used], rows, format, layout, ("q_rows", "scales_rows"), gap, offsets)
             found |= along_columns(taken[:used], rows, format, layout, ("q_cols", "scales_cols"), gap, offsets, padded)
             return found | bounds(offsets, padded)
 
         words = ", ".join((f"{name}, gathered" if gathered else name, layout, *choice.values()))
         return Problem(words, inputs, Later(outputs), {"layout": layout, **choice})
 
-    for sizes, after, columns in _GROUPS:
+    for sizes, after, most in _GROUPS:
+        columns = max(most // own.unit, 1) * own.unit
         words = f"groups of {', '.join(map(str, sizes[:6]))}{', ..' if len(sizes) > 6 else ''}, {after} rows after them, {columns} columns"
         for gathered in (False, True):
             yield problem(words, spread((sum(sizes) + after, columns), dtype, 16, random), sizes, gathered)
     for gathered in (False, True):
         yield problem("no rows", spread((0, 64), dtype, 16, random), (0, 0), gathered)
-        yield problem("random bits", random_bits((131, 144), dtype, random), (101, 0, 27), gathered)
+        yield problem("random bits", random_bits((131, 144 // own.unit * own.unit), dtype, random), (101, 0, 27), gathered)
         for name, x in _hazards(dtype, own, random):
             yield problem(name, x, (len(x) // 3, 0, len(x) - len(x) // 3), gathered)
+        if own.relative:
+            x = spread((37, 80), dtype, 16, random)
+            yield problem("neighbours with tensor scales far apart", x, (1,) * 37, gathered, numpy.resize(_FAR_APART, 37))
 
 
 def _hazards(dtype: str, own: KernelFormat, random: numpy.random.Generator) -> Iterator[tuple[str, numpy.ndarray]]:
@@ -75,14 +87,21 @@ def _hazards(dtype: str, own: KernelFormat, random: numpy.random.Generator) -> I
     yield "some bit patterns as the largest of a block", some_as_largest(patterns, own.block, 1.0)
 
 
-def along_rows(x: numpy.ndarray, rows: int, format: BlockFormat, layout: str, names: tuple[str, str], gap: int) -> dict[str, Placed]:
+def along_rows(
+    x: numpy.ndarray,
+    rows: int,
+    format: BlockFormat,
+    layout: str,
+    names: tuple[str, str],
+    gap: int,
+    offsets: numpy.ndarray,
+) -> dict[str, Placed]:
     """The rows of x, quantised along them, are the first of so many."""
-    result = quantize_rows(x, format, layout)
-    step = up_to(result.q.shape[1], 16) + 16 * gap
-    return {
-        names[0]: longer(result.q, rows, step),
-        names[1]: longer(result.scales, rows, strides_of_scales(rows, result.scales.shape[1], layout, gap)),
-    }
+    result = quantize_rows(_followed_by_zeros(x, rows), format, layout, offsets)
+    found = {names[0]: longer(result.q, rows, up_to(result.q.shape[1], 16) + 16 * gap, stored_as(format))}
+    if layout == "blocked":
+        return found | {names[1]: Placed(result.scales.reshape(blocked_row_groups_shape(rows, x.shape[1] // format.block, len(offsets))))}
+    return found | {names[1]: longer(result.scales, rows, strides_of_scales(rows, result.scales.shape[1], layout, gap))}
 
 
 def along_columns(
@@ -96,16 +115,22 @@ def along_columns(
     padded: bool,
 ) -> dict[str, Placed]:
     """The rows of x are the first of so many; their groups lie along the rows of q."""
-    every = numpy.zeros((rows, x.shape[1]), x.dtype)
-    every[: len(x)] = x
-    result = quantize_cols(every, format, layout, offsets, padded)
+    result, per_byte = quantize_cols(_followed_by_zeros(x, rows), format, layout, offsets, padded), format.element.per_byte
     if padded:
         return placed_apart(result, names, (x.shape[1], padded_rows(rows, len(offsets))), format, layout, gap)
+    step = up_to(rows, 16 * per_byte) // per_byte + 16 * gap
+    found = {names[0]: longer(result.q, -(-rows // per_byte), step, stored_as(format), axis=1)}
+    if layout == "blocked":
+        shape = blocked_column_groups_shape(x.shape[1], rows, len(offsets), format.block)
+        return found | {names[1]: Placed(result.scales.reshape(shape))}
     blocks = -(-rows // format.block) + len(offsets)
-    return {
-        names[0]: longer(result.q, rows, up_to(rows, 16) + 16 * gap, axis=1),
-        names[1]: longer(result.scales, blocks, strides_of_scales(x.shape[1], blocks, layout, gap), axis=1),
-    }
+    return found | {names[1]: longer(result.scales, blocks, strides_of_scales(x.shape[1], blocks, layout, gap), axis=1)}
+
+
+def _followed_by_zeros(x: numpy.ndarray, rows: int) -> numpy.ndarray:
+    every = numpy.zeros((rows, x.shape[1]), x.dtype)
+    every[: len(x)] = x
+    return every
 
 
 def bounds(offsets: numpy.ndarray, padded: bool) -> dict[str, Placed]:

@@ -139,7 +139,7 @@ class _Maker:
     def _outputs(
         self, found: Gradients, rows: int, format: BlockFormat, layout: str, offsets: numpy.ndarray, gap: int, with_dots: bool
     ) -> dict[str, Placed]:
-        outputs = along_rows(found.d_h, rows, format, layout, ("q_rows", "scales_rows"), gap) | bounds(offsets, self.padded)
+        outputs = along_rows(found.d_h, rows, format, layout, ("q_rows", "scales_rows"), gap, offsets) | bounds(offsets, self.padded)
         for name, values in (("cols", found.d_h), ("act", found.act)):
             outputs |= along_columns(values, rows, format, layout, (f"q_{name}", f"scales_{name}"), gap, offsets, self.padded)
         if with_dots:

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "320cde957867721b42e29d95eb7b294cdb522716f7a6f0a425b617d028abea34"
+MANIFEST_SHA256 = "f672cf79582f3e83444ccc4aa6900c221f52a043e291aa2dcf99fa4cbaa4e118"

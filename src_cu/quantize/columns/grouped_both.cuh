@@ -1,14 +1,18 @@
 // Quantises groups of rows along K and along M from one read of x, through an index or not. Included by
 // kernels/both_groups.cu.
 //
-// An index lets rows of a tile be anywhere in x, so threads load them. All else is as in columns/both.cuh, but for results
-// along K: a tile may have fewer than 128 rows, so threads store them.
+// An index lets rows of a tile be anywhere in x, so threads load them. A tile may have fewer than 128 rows, so threads store
+// its results along K. With tensor maps (RowMaps) TMA loads tiles of a call without an index, and stores tiles of 128 rows.
+// All else is as in columns/both.cuh. Tile t has row t of the tiles of blocked scales along K.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/dependent_launch.cuh"
 #include "common/global_memory.cuh"
+#include "common/mbarrier.cuh"
+#include "common/nothing.cuh"
 #include "common/tensor_copy.cuh"
 #include "common/variant.cuh"
 #include "quantize/columns/both.cuh"
@@ -49,16 +53,26 @@ __device__ __forceinline__ void load_rows(Tile& tile, const GatheredRows& from, 
     }
 }
 
-template <class X, class Format, class Tile>
+// Tensor maps of x, whose barrier is in shared memory, and of q_rows.
+struct RowMaps {
+    using Loaded = Barrier;
+    const TensorMap &x, &q_rows;
+};
+struct NoMaps {
+    using Loaded = Nothing;
+};
+
+template <class X, class Format, class Tile, class Maps>
 struct GroupedBothSharedMemory {
     alignas(1024) Tile x;
     alignas(1024) RowResults<X, Format, Tile> rows;
     alignas(1024) ColumnResults<X, Format, Tile> cols;
+    [[no_unique_address]] alignas(8) Maps::Loaded loaded;
     TileAssignment<typename Format::Scale> assignment;
 };
 
 // Ends at the last byte: sizeof(Shared) is rounded up to a multiple of 1024.
-template <class X, class Format, class Tile, class Shared = GroupedBothSharedMemory<X, Format, Tile>>
+template <class X, class Format, class Tile, class Maps, class Shared = GroupedBothSharedMemory<X, Format, Tile, Maps>>
 constexpr int GROUPED_BOTH_SHARED_BYTES = offsetof(Shared, assignment) + sizeof(Shared::assignment);
 
 // Elements and scales along K.
@@ -71,37 +85,55 @@ struct RowTarget {
 };
 
 // The kernel. `Groups` is ContiguousGroups or PaddedGroups.
-template <class X, class Traits, class Tile, class Groups>
-__device__ __forceinline__ void quantize_grouped_both(Layout layout, typename Traits::Argument format_argument,
+template <class X, class Traits, class Tile, class Groups, class Maps>
+__device__ __forceinline__ void quantize_grouped_both(Layout layout, typename Traits::Argument format_argument, const Maps& maps,
                                                       const GatheredRows& from, const RowTarget<typename Groups::Scale>& to,
                                                       const TensorMap& q_map, uint8_t* q_cols, int64_t q_cols_stride, int64_t K,
                                                       const Groups& groups) {
     using Format = typename Traits::Type;
     using Rows = RowResults<X, Format, Tile>;
-    using Shared = GroupedBothSharedMemory<X, Format, Tile>;
-    static_assert(Rows::ROW_BYTES == 128 && Format::ELEMENTS_PER_BYTE == 1);
+    using Cols = ColumnResults<X, Format, Tile>;
+    using Shared = GroupedBothSharedMemory<X, Format, Tile, Maps>;
+    constexpr bool MAPPED = !std::is_same_v<Maps, NoMaps>;
+    static_assert(Cols::BLOCK_WARPS > 1 || Rows::BLOCK_LANES == 1 && Tile::THREADS % Tile::ROWS == 0);
+    constexpr int CHUNKS = Rows::ROW_BYTES / 16, CHUNK_COLUMNS = Rows::CHUNK_COLUMNS;
     extern __shared__ __align__(1024) uint8_t memory[];
     Shared& shared = *reinterpret_cast<Shared*>(memory);
 
     let_next_kernel_launch();
     const TileCorner corner = tile_corner<Tile>(K);
+    if constexpr (MAPPED) {
+        if (threadIdx.x == 0) initialise(&shared.loaded, 1);
+        __syncwarp();
+    }
     wait_for_previous_kernel();
     if (threadIdx.x < 32) {  // a search through groups needs a whole warp
-        const auto found = groups.assign(layout, corner.row / Tile::ROWS, K);
+        const auto found = groups.assign(layout, corner.row / Tile::ROWS, columns_end(layout, K));
         if (threadIdx.x == 0) shared.assignment = found;
+        if constexpr (MAPPED)
+            if (threadIdx.x == 0 && found.rows > 0 && !from.index)
+                shared.x.load(maps.x, found.x_row, corner.column, &shared.loaded);
     }
     __syncthreads();
     const auto& assignment = shared.assignment;
     const int rows = assignment.rows, row = assignment.x_row;
-    if (!Groups::STORES_PADDING && rows == 0) return;
+    const bool blocked = layout == Layout::blocked;  // then a tile without rows has scales, which are zero
+    if (!Groups::STORES_PADDING && !blocked && rows == 0) return;
     if (rows > 0) {
-        load_rows(shared.x, from, row, rows, corner.column, K);
-        Format format = Traits::make(format_argument, 0);
+        if (!MAPPED || from.index) load_rows(shared.x, from, row, rows, corner.column, K);
+        if constexpr (MAPPED)
+            if (!from.index) {
+                wait(&shared.loaded, 0);
+                shared.x.blank(rows, Tile::ROWS);
+            }
+        Format format = Traits::make(format_argument, groups.tensor_scale_index(assignment.group));
         format.prepare();
         __syncthreads();
-        shared.rows.quantize(format, layout, shared.x);
-        shared.cols.quantize(format, layout, shared.x);
-        if (Groups::STORES_PADDING && rows < Tile::ROWS) {
+        // A warp has the same 32 rows along K and along M. Without rows it idles, unless it shares blocks or stores zeros.
+        const bool idle = Cols::BLOCK_WARPS == 1 && int(threadIdx.x) / 32 % Cols::WARPS_DOWN * Cols::LANE_ROWS >= rows;
+        if (!idle) shared.rows.quantize(format, layout, shared.x);
+        if (!idle || Groups::STORES_PADDING) shared.cols.quantize(format, layout, shared.x);
+        if (Groups::STORES_PADDING && Format::ELEMENTS_PER_BYTE == 1 && rows < Tile::ROWS) {
             __syncthreads();
             shared.cols.blank_end_of_block(rows);
         }
@@ -113,13 +145,25 @@ __device__ __forceinline__ void quantize_grouped_both(Layout layout, typename Tr
 
     groups.store(shared.cols, q_map, q_cols, q_cols_stride, corner.column, K, assignment);
     shared.cols.store_scales(layout, assignment, corner.column, K);
-    const int across = min(K - corner.column, int64_t(Tile::COLUMNS)) / 16;  // whole 16 bytes
+    const bool by_tma = MAPPED && rows == Tile::ROWS;
+    if constexpr (MAPPED)
+        if (by_tma) shared.rows.store(maps.q_rows, to.q, to.q_stride, {row, corner.column}, int64_t(row) + rows, K);
+    const int64_t width = min(K - corner.column, int64_t(Tile::COLUMNS));
+    const int across = width / CHUNK_COLUMNS;  // whole 16 bytes
+    auto in_q = [&](int i) {
+        return to.q + (row + i / CHUNKS) * to.q_stride + corner.column / Format::ELEMENTS_PER_BYTE + i % CHUNKS * 16;
+    };
+    auto in_tile = [&](int i) { return shared.rows.q + swizzled<Rows::ROW_BYTES>(i / CHUNKS, i % CHUNKS); };
 #pragma unroll 1
-    for (int i = threadIdx.x; i < rows * 8; i += Tile::THREADS)
-        if (i % 8 < across)
-            *reinterpret_cast<uint4*>(to.q + (row + i / 8) * to.q_stride + corner.column + i % 8 * 16) =
-                *reinterpret_cast<const uint4*>(shared.rows.q + swizzled<128>(i / 8, i % 8));
-    if (rows > 0) shared.rows.store_scales(layout, to.scales, to.scales_stride, {row, corner.column}, int64_t(row) + rows, K);
+    for (int i = threadIdx.x; i < (by_tma ? 0 : rows * CHUNKS); i += Tile::THREADS) {
+        if (i % CHUNKS < across) *reinterpret_cast<uint4*>(in_q(i)) = *reinterpret_cast<const uint4*>(in_tile(i));
+        if constexpr (Format::BLOCK < CHUNK_COLUMNS)  // half a chunk may be left
+            if (i % CHUNKS == across && width % CHUNK_COLUMNS != 0)
+                *reinterpret_cast<uint2*>(in_q(i)) = *reinterpret_cast<const uint2*>(in_tile(i));
+    }
+    const int scale_row = blocked ? corner.row : row;
+    if (blocked || rows > 0)
+        shared.rows.store_scales(layout, to.scales, to.scales_stride, {scale_row, corner.column}, int64_t(scale_row) + rows, K);
     if (threadIdx.x == 0) wait_until_stores_have_read();
 }
 

@@ -31,6 +31,7 @@ struct ContiguousGroups : ColumnGroups<typename Traits::Type::Scale> {
     const uint8_t* x;
     int64_t x_stride;  // in bytes
     typename Traits::Argument format_argument;
+    const int* index = nullptr;  // of the rows of the groups in x, as in columns/grouped_both.cuh, or null
 
     __device__ __forceinline__ TileAssignment<Scale> assign(Layout layout, uint32_t tile, uint64_t columns) const {
         const uint32_t padding = layout == Layout::blocked ? 3 : 0;  // rounds up to whole tiles without a branch
@@ -130,7 +131,9 @@ struct ContiguousGroups : ColumnGroups<typename Traits::Type::Scale> {
         uint32_t first = 0, largest = 0;
 #pragma unroll 4
         for (int r = 0; r < rows; r++) {
-            const uint8_t* at = x + (row + r) * x_stride + column * Tile::X_BYTES;
+            const int source = index ? index[row + r] : row + r;
+            if (index && source < 0) continue;
+            const uint8_t* at = x + source * x_stride + column * Tile::X_BYTES;
             const uint32_t value =
                 Tile::X_BYTES == 2 ? *reinterpret_cast<const uint16_t*>(at) : *reinterpret_cast<const uint32_t*>(at);
             if (r == 0) first = value;

@@ -27,19 +27,31 @@ using Groups = zoo::PaddedGroups<Traits, Tile>;
 using Groups = zoo::ContiguousGroups<X, Traits, Tile>;
 #endif
 using Scale = Groups::Scale;
+#ifdef ZOO_WITH_MAPPED
+using Maps = zoo::RowMaps;
+#else
+using Maps = zoo::NoMaps;
+#endif
 
 namespace zoo {
-constexpr int DYNAMIC_SHARED_BYTES = GROUPED_BOTH_SHARED_BYTES<::X, ::Traits::Type, ::Tile>;
+constexpr int DYNAMIC_SHARED_BYTES = GROUPED_BOTH_SHARED_BYTES<::X, ::Traits::Type, ::Tile, ::Maps>;
 }  // namespace zoo
 
-// Strides of x and q in bytes; strides of scales from row to row.
+// Strides of x and q in bytes; strides of scales as in scales/scale_layout.cuh.
 extern "C" __global__ void __launch_bounds__(Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
+    ZOO_ABSENT_PARAMETERS
 #ifdef ZOO_WITH_PADDED
-    const Groups groups_of_rows = {{scales_cols, scales_cols_stride, M, offsets, int(groups), 0}};
+    const Groups groups_of_rows = {{scales_cols, scales_cols_stride, M, offsets, int(groups), tensor_scale_step}};
 #else
-    const Groups groups_of_rows = {{scales_cols, scales_cols_stride, M, offsets, int(groups), 0}, nullptr, 0, rule};
+    const Groups groups_of_rows = {
+        {scales_cols, scales_cols_stride, M, offsets, int(groups), tensor_scale_step}, x, x_stride, rule, index};
 #endif
-    zoo::quantize_grouped_both<X, Traits, Tile>(zoo::layout_of<Scale>(plain), rule, {x, x_stride, index},
+#ifdef ZOO_WITH_MAPPED
+    const Maps maps = {x_map, q_rows_map};
+#else
+    const Maps maps;
+#endif
+    zoo::quantize_grouped_both<X, Traits, Tile>(zoo::layout_of<Scale>(plain), rule, maps, {x, x_stride, index},
                                                 {q_rows, q_rows_stride, scales_rows, scales_rows_stride}, q_cols_map, q_cols,
                                                 q_cols_stride, K, groups_of_rows);
 #ifdef ZOO_WITH_PADDED

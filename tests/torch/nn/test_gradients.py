@@ -161,6 +161,21 @@ def test_the_input_of_a_frozen_weight_has_its_gradient(format, grouped):
     assert (x.grad[10:25] - exact).norm() / exact.norm() < {"fp8b128": 0.03, "mxfp8": 0.045, "nvfp4": 0.2}[format]
 
 
+@pytest.mark.parametrize("format", ["mxfp8", "nvfp4"])
+def test_one_read_of_groups_gives_what_two_reads_give(format):
+    form, ends = FORMATS[format], torch.tensor(ENDS, dtype=torch.int32)
+    x = normal(48, 160, dtype=torch.bfloat16)
+
+    def parts(rows, columns):
+        assert (rows.layout, rows.offsets is ends, rows.format) == ("blocked", True, form.tokens)
+        found = (rows.elements[: ENDS[-1]], rows.scales, rows.tensor_scale, *columns)
+        return [one.view(torch.uint8) for one in found if one is not None]
+
+    once, twice = parts(*form.rows_and_columns(x, ends)), parts(form.rows(x, ends), form.columns(x, ends))
+    assert len(once) == (7 if format == "nvfp4" else 5)
+    assert all(torch.equal(one, other) for one, other in zip(once, twice, strict=True))
+
+
 @pytest.mark.parametrize("format", TRAINING)
 def test_rows_of_no_group_reach_nothing_even_if_they_are_nan(format):
     ends = torch.tensor(ENDS, dtype=torch.int32)

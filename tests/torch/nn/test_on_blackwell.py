@@ -179,7 +179,7 @@ def test_outputs_and_gradients_have_the_bits_of_the_rule(monkeypatch, layer, for
     monkeypatch.setattr(on_cpu, "run_rule", gpu)
     monkeypatch.setattr(on_cpu, "_UNWRITTEN", -1)
     assert differing(layer(format), wanted) == set()
-    assert gpu.calls.total() == len(gpu.started) > 6
+    assert gpu.calls.total() == len(gpu.started) > 5
     assert layer is not linear or {f"gemm_{format}_dense__few128", f"gemm_{format}_dense__t256_w256"} <= set(gpu.started)
 
 

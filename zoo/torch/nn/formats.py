@@ -78,9 +78,16 @@ class Format:
         return Columns(elements, scales, ends, scale)
 
     def rows_and_columns(self, x: torch.Tensor, groups: torch.Tensor | None = None) -> tuple[Quantized | torch.Tensor, Columns]:
-        """Both, of a matrix without groups in one read."""
-        if groups is not None:
+        """Both: in one read of a matrix without groups, and of groups of bf16 in MXFP8 and NVFP4."""
+        if groups is not None and (x.dtype != torch.bfloat16 or self.tokens == "fp8b128"):
             return self.rows(x, groups), self.columns(x, groups)
+        if groups is not None:
+            scale = tensor_scale_of(x, groups) if self.tokens == "nvfp4" else None
+            operator = getattr(torch.ops.zoo, f"quantize_{self.tokens}_both_m_grouped_padded")
+            given = (x, groups) if scale is None else (x, groups, scale)
+            q, scales, q_cols, scales_cols, _, ends = operator(*given, layout="blocked", **self.options)
+            rows = Quantized(q, scales, self.tokens, layout="blocked", tensor_scale=scale, offsets=groups)
+            return rows, Columns(q_cols, scales_cols, ends, scale)
         count = x.shape[0]
         ends = torch.full((1,), count, dtype=torch.int32, device=x.device)
         if self.tokens == "fp8b128":
