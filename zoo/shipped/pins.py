@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "f672cf79582f3e83444ccc4aa6900c221f52a043e291aa2dcf99fa4cbaa4e118"
+MANIFEST_SHA256 = "23b4a75a7d9d03e15f892c591e69b17c69082734e52dd9a9db4daafc850568d3"
