@@ -10,6 +10,7 @@ three dense products; PRODUCTS has the others.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import itertools
 import random
@@ -311,6 +312,11 @@ def in_a_loop_of_waits(lines: list[str], place: int) -> bool:
     return len(inside) == 1 and inside[0] in places(lines, WAIT)
 
 
+# Whole K blocks, before a part of one. A CTA's second tile or product starts at stage 1 of the ring, in a later turn of it. There a wait for
+# the next barrier waits for the sums of the first.
+_DEEP = 12
+
+
 @functools.cache
 def problems(product: str, variant_name: str) -> list[Problem]:
     """Several tiles a CTA; more lines than stages, shared where that is done; all steps of finishing; all dtypes of D; whole and half
@@ -335,11 +341,11 @@ def problems(product: str, variant_name: str) -> list[Problem]:
 
 
 def problems_of_groups(kernel, variant) -> list[Problem]:
-    """Gates in both orders, ups that have two scales in 128 rows; several tiles a CTA, ragged ends; more lines than stages."""
+    """Gates in both orders, ups that have two scales in 128 rows; several tiles a CTA, ragged ends; more K blocks than stages."""
     groups = (
         (9, 192, 16, (5, 0), "halves"),
         (131, 16, 48, (129, 1), "interleaved"),
-        (3, 16, 9 * 128 + 16, (1, 2), "interleaved"),
+        (25, 16, _DEEP * 128 + 16, (20, 2), "interleaved"),
         (40, 144, 144, (33,), "interleaved"),
     )
     runs = tuple((columns, K, ((0, sizes[0]), (-1, 1), (1, max(sizes[-1], 1))), gates) for _, columns, K, sizes, gates in groups)
@@ -351,15 +357,21 @@ def problems_of_groups(kernel, variant) -> list[Problem]:
 def problems_of_rows_through_an_index(kernel, variant) -> list[Problem]:
     """As those of groups; rows that take none, and numbers of the row that is NaN, which nobody takes."""
     if kernel.fields["formats"] == "fp8b128":
-        made = problems_of_groups(kernel, variant)
+        few_tiles, narrow, deep, wide = problems_of_groups(kernel, variant)
         with mock.patch.multiple(gemm_swiglu, _GROUPS=((131, 16, 48, (129, 1), "interleaved"),)):
-            return [*made, *itertools.islice(gemm_swiglu.problems(kernel, variant), 1, None)]
-    deep = 20 * KINDS_OF_FORMATS[kernel.fields["formats"]].line + 32  # four lines are read at once, five are in flight: all meet
+            odd_rows = list(gemm_swiglu.problems(kernel, variant))[1:]
+        return [_by_one_cta(few_tiles), narrow, _by_one_cta(deep), wide, *odd_rows]
+    K = _DEEP * KINDS_OF_FORMATS[kernel.fields["formats"]].line + 32
     # 20 rows: beyond the first 8 of a tile of scales, whose stride nothing else would show
-    groups = (160, 96, (2, 0, 129), 2), (128, 32, (33, 2), 1), (32, deep, (20,), 0)  # the second in halves where turns are odd
+    groups = (160, 96, (2, 0, 129), 2), (128, 32, (33, 2), 1), (128, K, (20, 2), 0)  # the second and third in halves where turns are odd
     with mock.patch.multiple(block_scaled_epilogues, _GROUPS=groups):
         made = list(checks.problems(kernel, variant))
-    return [made[3], made[7], made[2]]
+    return [made[3], _by_one_cta(made[7]), made[2]]
+
+
+def _by_one_cta(problem: Problem) -> Problem:
+    """One CTA computes all tiles, where a CTA computes several."""
+    return dataclasses.replace(problem, multiprocessors=1)
 
 
 @functools.cache
