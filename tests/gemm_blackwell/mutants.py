@@ -26,11 +26,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "emulator" / "mutants"))
 
 from mutant_edits import change, delete, duplicate, move, mutate, only_lane_zero, skip_wait, substitute
 
+from tests.gemm_blackwell.flow import Flow
 from tests.gemm_blackwell.which import CUBINS, ZOO
 from zoo import checks
 from zoo.checks import block_scaled_epilogues, emulated, gemm_swiglu
 from zoo.checks.block_scaled import dense_problem, finishing_steps, random_operands
 from zoo.checks.problem import POISONS, Problem, difference
+from zoo.contract.expressions import Expression
 from zoo.emulator import Device, machine
 from zoo.emulator.device import Module
 from zoo.errors import EmulationError
@@ -239,6 +241,15 @@ def text_of(product: str, variant: str) -> str:
     return Texts(Path(CUBINS)).of(variant_of(product, variant), ZOO.manifest)
 
 
+@functools.cache
+def flow_of(product: str, name: str) -> Flow:
+    """With the numbers that every launch of the variant gives."""
+    variant = variant_of(product, name)
+    values = [parameter.value for parameter in variant.launch.parameters]
+    given = [value.evaluate({}) if isinstance(value, Expression) and not value.names else None for value in values]
+    return Flow(text_of(product, name), variant.symbol, given)
+
+
 def every_place(of: Sequence[str] = DENSE) -> dict[str, list[Mutant]]:
     found: dict[str, list[Mutant]] = {kind: [] for kind in KINDS}
     for product in of:
@@ -271,7 +282,21 @@ def reason_it_is_none(mutant: Mutant) -> str | None:
     if factor and any(re.search(rf"mov\.b32\s+{factor[1]}, 0f3F800000;", line) for line in lines):
         return "a factor of 1 is left out"
     of_squares = reason_of_squares(mutant) if mutant.product.startswith("fp8b128") else None
-    return of_squares or reason_of_the_warp_that_multiplies(lines, place)
+    return of_squares or reason_of_the_warp_that_multiplies(lines, place) or reason_of_flow(mutant, place + 1)
+
+
+def reason_of_flow(mutant: Mutant, line: int) -> str | None:
+    """Where the text shows of every launch that an edit has no effect."""
+    if mutant.kind in ("a barrier counts one too many", "a barrier counts two too many", "a barrier is not initialised"):
+        flow = flow_of(mutant.product, mutant.variant)
+        return "no launch uses this barrier" if flow.nobody_uses(flow.at(line)) else None
+    if mutant.kind == "does not arrive":
+        flow = flow_of(mutant.product, mutant.variant)
+        return "no launch waits for this barrier" if flow.nobody_waits_for(flow.at(line)) else None
+    if mutant.kind == "no barrier of the CTA":
+        flow = flow_of(mutant.product, mutant.variant)
+        return "no access before the barrier meets one after it" if flow.orders_nothing(flow.at(line)) else None
+    return None
 
 
 def reason_of_the_warp_that_multiplies(lines: list[str], place: int) -> str | None:
@@ -289,15 +314,13 @@ def reason_of_the_warp_that_multiplies(lines: list[str], place: int) -> str | No
 
 
 def reason_of_squares(mutant: Mutant) -> str | None:
-    """Of scales for 128 x 128, and of few tokens that never ask for a further tile."""
+    """Of scales for 128 x 128."""
     few = mutant.variant == "few128"
     copies = 2 if few else 3  # of a K block: the first is of MMA operand A
     if mutant.kind.endswith("scale of another step"):
         return "the four steps of a line have one scale"
     if mutant.kind == "scales are copied with half the stride" and (mutant.number % copies == 0) == few:
         return "weights that share a scale: all lines of their tile are the same 16 bytes"
-    if mutant.kind == "a barrier is not initialised" and few and mutant.number >= 4:
-        return "those of answers, for which nobody asks"
     return None
 
 
