@@ -336,7 +336,8 @@ def in_a_loop_of_waits(lines: list[str], place: int) -> bool:
 
 
 # Whole K blocks, before a part of one. A CTA's second tile or product starts at stage 1 of the ring, in a later turn of it. There a wait for
-# the next barrier waits for the sums of the first.
+# the next barrier waits for the sums of the first. Other problems leave some stages after an odd number of turns: a wait for the other parity
+# never ends there.
 _DEEP = 12
 
 
@@ -370,6 +371,7 @@ def problems_of_groups(kernel, variant) -> list[Problem]:
         (131, 16, 48, (129, 1), "interleaved"),
         (25, 16, _DEEP * 128 + 16, (20, 2), "interleaved"),
         (40, 144, 144, (33,), "interleaved"),
+        (3, 16, 4 * 128 + 16, (1, 2), "interleaved"),
     )
     runs = tuple((columns, K, ((0, sizes[0]), (-1, 1), (1, max(sizes[-1], 1))), gates) for _, columns, K, sizes, gates in groups)
     with mock.patch.multiple(gemm_swiglu, _GROUPS=groups, _RUNS=runs):
@@ -380,16 +382,16 @@ def problems_of_groups(kernel, variant) -> list[Problem]:
 def problems_of_rows_through_an_index(kernel, variant) -> list[Problem]:
     """As those of groups; rows that take none, and numbers of the row that is NaN, which nobody takes."""
     if kernel.fields["formats"] == "fp8b128":
-        few_tiles, narrow, deep, wide = problems_of_groups(kernel, variant)
+        few_tiles, narrow, deep, *others = problems_of_groups(kernel, variant)
         with mock.patch.multiple(gemm_swiglu, _GROUPS=((131, 16, 48, (129, 1), "interleaved"),)):
             odd_rows = list(gemm_swiglu.problems(kernel, variant))[1:]
-        return [_by_one_cta(few_tiles), narrow, _by_one_cta(deep), wide, *odd_rows]
-    K = _DEEP * KINDS_OF_FORMATS[kernel.fields["formats"]].line + 32
-    # 20 rows: beyond the first 8 of a tile of scales, whose stride nothing else would show
-    groups = (160, 96, (2, 0, 129), 2), (128, 32, (33, 2), 1), (128, K, (20, 2), 0)  # the second and third in halves where turns are odd
+        return [_by_one_cta(few_tiles), narrow, _by_one_cta(deep), *others, *odd_rows]
+    deep, deeper = (blocks * KINDS_OF_FORMATS[kernel.fields["formats"]].line + 32 for blocks in (_DEEP, 20))
+    # 20 rows: beyond the first 8 of a tile of scales, whose stride nothing else would show. The second and third in halves where turns are odd.
+    groups = (160, 96, (2, 0, 129), 2), (128, 32, (33, 2), 1), (128, deep, (20, 2), 0), (32, deeper, (20,), 0)
     with mock.patch.multiple(block_scaled_epilogues, _GROUPS=groups):
         made = list(checks.problems(kernel, variant))
-    return [made[3], _by_one_cta(made[7]), made[2]]
+    return [made[3], made[10], _by_one_cta(made[7]), made[2]]
 
 
 def _by_one_cta(problem: Problem) -> Problem:
