@@ -10,6 +10,7 @@ three dense products; PRODUCTS has the others.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import itertools
 import random
@@ -25,11 +26,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "emulator" / "mutants"))
 
 from mutant_edits import change, delete, duplicate, move, mutate, only_lane_zero, skip_wait, substitute
 
+from tests.gemm_blackwell.flow import Flow
 from tests.gemm_blackwell.which import CUBINS, ZOO
 from zoo import checks
 from zoo.checks import block_scaled_epilogues, emulated, gemm_swiglu
 from zoo.checks.block_scaled import dense_problem, finishing_steps, random_operands
 from zoo.checks.problem import POISONS, Problem, difference
+from zoo.contract.expressions import Expression
 from zoo.emulator import Device, machine
 from zoo.emulator.device import Module
 from zoo.errors import EmulationError
@@ -238,6 +241,15 @@ def text_of(product: str, variant: str) -> str:
     return Texts(Path(CUBINS)).of(variant_of(product, variant), ZOO.manifest)
 
 
+@functools.cache
+def flow_of(product: str, name: str) -> Flow:
+    """With the numbers that every launch of the variant gives."""
+    variant = variant_of(product, name)
+    values = [parameter.value for parameter in variant.launch.parameters]
+    given = [value.evaluate({}) if isinstance(value, Expression) and not value.names else None for value in values]
+    return Flow(text_of(product, name), variant.symbol, given)
+
+
 def every_place(of: Sequence[str] = DENSE) -> dict[str, list[Mutant]]:
     found: dict[str, list[Mutant]] = {kind: [] for kind in KINDS}
     for product in of:
@@ -270,7 +282,21 @@ def reason_it_is_none(mutant: Mutant) -> str | None:
     if factor and any(re.search(rf"mov\.b32\s+{factor[1]}, 0f3F800000;", line) for line in lines):
         return "a factor of 1 is left out"
     of_squares = reason_of_squares(mutant) if mutant.product.startswith("fp8b128") else None
-    return of_squares or reason_of_the_warp_that_multiplies(lines, place)
+    return of_squares or reason_of_the_warp_that_multiplies(lines, place) or reason_of_flow(mutant, place + 1)
+
+
+def reason_of_flow(mutant: Mutant, line: int) -> str | None:
+    """Where the text shows of every launch that an edit has no effect."""
+    if mutant.kind in ("a barrier counts one too many", "a barrier counts two too many", "a barrier is not initialised"):
+        flow = flow_of(mutant.product, mutant.variant)
+        return "no launch uses this barrier" if flow.nobody_uses(flow.at(line)) else None
+    if mutant.kind == "does not arrive":
+        flow = flow_of(mutant.product, mutant.variant)
+        return "no launch waits for this barrier" if flow.nobody_waits_for(flow.at(line)) else None
+    if mutant.kind == "no barrier of the CTA":
+        flow = flow_of(mutant.product, mutant.variant)
+        return "no access before the barrier meets one after it" if flow.orders_nothing(flow.at(line)) else None
+    return None
 
 
 def reason_of_the_warp_that_multiplies(lines: list[str], place: int) -> str | None:
@@ -288,15 +314,13 @@ def reason_of_the_warp_that_multiplies(lines: list[str], place: int) -> str | No
 
 
 def reason_of_squares(mutant: Mutant) -> str | None:
-    """Of scales for 128 x 128, and of few tokens that never ask for a further tile."""
+    """Of scales for 128 x 128."""
     few = mutant.variant == "few128"
     copies = 2 if few else 3  # of a K block: the first is of MMA operand A
     if mutant.kind.endswith("scale of another step"):
         return "the four steps of a line have one scale"
     if mutant.kind == "scales are copied with half the stride" and (mutant.number % copies == 0) == few:
         return "weights that share a scale: all lines of their tile are the same 16 bytes"
-    if mutant.kind == "a barrier is not initialised" and few and mutant.number >= 4:
-        return "those of answers, for which nobody asks"
     return None
 
 
@@ -309,6 +333,12 @@ def in_a_loop_of_waits(lines: list[str], place: int) -> bool:
     back = [i for i in range(place, len(lines)) if re.search(rf"\bbra(\.uni)? \t?{re.escape(label[1])};", lines[i])]
     inside = [i for i in places(lines, OPERATIONS) if back and starts[-1] < i < back[-1]]
     return len(inside) == 1 and inside[0] in places(lines, WAIT)
+
+
+# Whole K blocks, before a part of one. A CTA's second tile or product starts at stage 1 of the ring, in a later turn of it. There a wait for
+# the next barrier waits for the sums of the first. Other problems leave some stages after an odd number of turns: a wait for the other parity
+# never ends there.
+_DEEP = 12
 
 
 @functools.cache
@@ -328,6 +358,7 @@ def problems(product: str, variant_name: str) -> list[Problem]:
         (130, 32, 64, "f16", steps[1], "no"),
         (20, 168, 2 * line, "bf16", {}, "no"),
         (257, 264, 32, "f16", {}, "yes"),
+        (513, 8, 32, "bf16", {}, "no"),  # three tiles of 256 rows: an odd number of answers
     ):
         options = {"b_constant": constant}
         found.append(dense_problem(kernel, variant, f"{M} x {N} x {K}", random_operands(product, M, N, K), dtype, 1, finish, options))
@@ -335,12 +366,13 @@ def problems(product: str, variant_name: str) -> list[Problem]:
 
 
 def problems_of_groups(kernel, variant) -> list[Problem]:
-    """Gates in both orders, ups that have two scales in 128 rows; several tiles a CTA, ragged ends; more lines than stages."""
+    """Gates in both orders, ups that have two scales in 128 rows; several tiles a CTA, ragged ends; more K blocks than stages."""
     groups = (
         (9, 192, 16, (5, 0), "halves"),
         (131, 16, 48, (129, 1), "interleaved"),
-        (3, 16, 9 * 128 + 16, (1, 2), "interleaved"),
+        (25, 16, _DEEP * 128 + 16, (20, 2), "interleaved"),
         (40, 144, 144, (33,), "interleaved"),
+        (3, 16, 4 * 128 + 16, (1, 2), "interleaved"),
     )
     runs = tuple((columns, K, ((0, sizes[0]), (-1, 1), (1, max(sizes[-1], 1))), gates) for _, columns, K, sizes, gates in groups)
     with mock.patch.multiple(gemm_swiglu, _GROUPS=groups, _RUNS=runs):
@@ -351,15 +383,21 @@ def problems_of_groups(kernel, variant) -> list[Problem]:
 def problems_of_rows_through_an_index(kernel, variant) -> list[Problem]:
     """As those of groups; rows that take none, and numbers of the row that is NaN, which nobody takes."""
     if kernel.fields["formats"] == "fp8b128":
-        made = problems_of_groups(kernel, variant)
+        few_tiles, narrow, deep, *others = problems_of_groups(kernel, variant)
         with mock.patch.multiple(gemm_swiglu, _GROUPS=((131, 16, 48, (129, 1), "interleaved"),)):
-            return [*made, *itertools.islice(gemm_swiglu.problems(kernel, variant), 1, None)]
-    deep = 20 * KINDS_OF_FORMATS[kernel.fields["formats"]].line + 32  # four lines are read at once, five are in flight: all meet
-    # 20 rows: beyond the first 8 of a tile of scales, whose stride nothing else would show
-    groups = (160, 96, (2, 0, 129), 2), (128, 32, (33, 2), 1), (32, deep, (20,), 0)  # the second in halves where turns are odd
+            odd_rows = list(gemm_swiglu.problems(kernel, variant))[1:]
+        return [_by_one_cta(few_tiles), narrow, _by_one_cta(deep), *others, *odd_rows]
+    deep, deeper = (blocks * KINDS_OF_FORMATS[kernel.fields["formats"]].line + 32 for blocks in (_DEEP, 20))
+    # 20 rows: beyond the first 8 of a tile of scales, whose stride nothing else would show. The second and third in halves where turns are odd.
+    groups = (160, 96, (2, 0, 129), 2), (128, 32, (33, 2), 1), (128, deep, (20, 2), 0), (32, deeper, (20,), 0)
     with mock.patch.multiple(block_scaled_epilogues, _GROUPS=groups):
         made = list(checks.problems(kernel, variant))
-    return [made[3], made[7], made[2]]
+    return [made[3], made[10], _by_one_cta(made[7]), made[2]]
+
+
+def _by_one_cta(problem: Problem) -> Problem:
+    """One CTA computes all tiles, where a CTA computes several."""
+    return dataclasses.replace(problem, multiprocessors=1)
 
 
 @functools.cache
