@@ -21,6 +21,7 @@ from .errors import EmulatorError
 from .lanes import FULL, bits_of, mask_of
 
 GLOBAL_BASE = 0x7000_0000_0000
+CODE_BASE = 0x0400_0000_0000  # addresses of functions: memory that nobody can read or write
 LOCAL_BASE = 0x0100_0000_0000
 SHARED_BASE = 0x0200_0000_0000
 PARAM_BASE = 0x0300_0000_0000
@@ -580,11 +581,12 @@ STATE_ALLOCATED = {size: _ones(min(size, 8), ALLOCATED) for size in _SIZES}
 
 
 class LocalMemory:
-    """Per-lane memory of one warp: .local variables, the .param space of calls, and behind them the stack of alloca. Row = lane."""
+    """Per-lane memory of one warp: the kernel's variables, and behind them the stack of calls and alloca (frames.py). Row = lane."""
 
-    def __init__(self, size):
-        self.size = size  # of the variables
-        self.ends = np.full(32, size, np.int64)  # of each lane's stack
+    def __init__(self, size, used):
+        self.size = size  # of the kernel's variables
+        self._used = used
+        self.ends, self.used = np.full(32, size), np.full(32, used)  # of each lane's stack: where it ends, and what it takes in hardware
         self._lay_out(size)
 
     def _lay_out(self, room):
@@ -600,9 +602,30 @@ class LocalMemory:
             for array, before in zip((self.bytes, self.valid), arrays):
                 array[:, : before.shape[1]] = before
 
+    def take(self, lanes, starts, tops, used):
+        """The stacks of these lanes end at `tops`, and nobody has written what lies behind `starts`. All arrays have 32 entries."""
+        mask = mask_of(lanes)
+        self.grow(int(tops[mask].max()))
+        start, top = (int(bounds[mask][0]) for bounds in (starts, tops))
+        if (starts[mask] == start).all() and (tops[mask] == top).all():
+            self.valid[mask, start:top] = 0
+        else:
+            for row, start, top in zip(np.nonzero(mask)[0], starts[mask], tops[mask]):
+                self.valid[row, start:top] = 0
+        self.ends, self.used = np.where(mask, tops, self.ends), np.where(mask, used, self.used)
+
+    def move(self, lanes, sources, targets, count, unit):
+        """Copies count * unit bytes of each lane, and which of them were written. Addresses are multiples of `unit`."""
+        rows = select(_LANE_NUMBERS, lanes) * self.stride
+        taken, given = ((rows + select(starts, lanes)) // unit for starts in (sources, targets))
+        if count > 1:
+            taken, given = (starts[:, None] + np.arange(count) for starts in (taken, given))
+        for words in (self.views[unit], self.valids[unit]):
+            words[given] = words[taken]
+
     def reset(self):
         self.valid[...] = 0
-        self.ends[...] = self.size
+        self.ends[...], self.used[...] = self.size, self._used
 
 
 # ---- checked accesses by address, for the lanes of one warp: `addresses` is an int64 array, one entry per lane of `lanes` ----
