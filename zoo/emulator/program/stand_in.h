@@ -48,6 +48,7 @@ enum request {
     TENSOR_MAP,
     NOTE,
     IM2COL_MAP,
+    SET_STACK,
 };
 
 #define ARGUMENTS 12
