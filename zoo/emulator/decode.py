@@ -439,6 +439,13 @@ def _frozen(array):
     return array
 
 
+def _refusing(error):
+    def refuse(warp, lanes):
+        raise error
+
+    return refuse
+
+
 def _sizes(*lists):
     return tuple(tuple(variable.size for variable in variables) for variables in lists)
 
@@ -459,6 +466,7 @@ class Program:
         self._module, self._by_sizes = module, None
         self.names_functions = False  # an instruction has the address of one
         self.pointed_at = set()  # functions that calls through pointers may reach
+        self.named = {entry}  # functions that calls by name lead to
         self.functions, component, recursive = self._reachable(entry)
         self.frames = {one: Frame(one, component[one], one in recursive) for one in self.functions if one is not entry}
         del self._module
@@ -510,33 +518,31 @@ class Program:
         return found
 
     def _called_by(self, function):
-        """The functions that it may call, each once."""
+        """({callee by name}, {callee through a pointer})"""
         self._module.read(function)
-        found = {}
+        named, pointed = {}, {}
         for statement in function.statements:
             if statement.opcode.split(".")[0] == "call":
                 for operand in statement.operands:
-                    if isinstance(operand, Function):
-                        targets = [operand] if operand.has_body else []
+                    if isinstance(operand, Function) and operand.has_body:
+                        named[operand] = None
                     elif isinstance(operand, Label) and (operand.prototype or operand.targets):
-                        targets = self.targets_of(operand)
-                    else:
-                        continue
-                    found.update(dict.fromkeys(targets))
-        return list(found)
+                        pointed.update(dict.fromkeys(self.targets_of(operand)))
+        return named, pointed
 
     def _reachable(self, entry):
         """(functions, callees before callers; function -> number of those that call each other, itself among them; functions whose call may
         lead back to them). By Tarjan's algorithm."""
         order, component, recursive = [], {}, set()
         lowest, open_ = {}, []  # function -> the earliest function that it is known to lead back to; those without a component
-        number = {}
+        number, by_name = {}, {}
         path = []  # [function, callees that are to be looked at]
 
         def begin(function):
             lowest[function] = number[function] = len(number)
             open_.append(function)
-            path.append((function, iter(self._called_by(function))))
+            by_name[function], pointed = self._called_by(function)
+            path.append((function, iter({**by_name[function], **pointed})))
 
         begin(entry)
         while path:
@@ -556,11 +562,16 @@ class Program:
                     caller = path[-1][0]
                     lowest[caller] = min(lowest[caller], lowest[function])
                 if lowest[function] == number[function]:
-                    members = open_[open_.index(function) :]
-                    del open_[-len(members) :]
+                    members = []
+                    while function not in members[-1:]:
+                        members.append(open_.pop())
                     component.update(dict.fromkeys(members, number[function]))
                     if len(members) > 1:
                         recursive.update(members)
+        waiting = [entry]
+        while waiting:
+            waiting += by_name[waiting.pop()].keys() - self.named
+            self.named.update(waiting)
         return order, component, recursive
 
     def _entry_parameters(self):
@@ -623,35 +634,16 @@ class Program:
 
     def _decode(self, function):
         base = self.start[function]
-        recursive = function in self.frames and self.frames[function].recursive
         for index, statement in enumerate(function.statements):
-            found = lookup(statement.opcode)
-            if found is None:
-                raise UnsupportedInstruction(statement.line, statement.text, f"no function is registered for {statement.opcode}")
-            decoder, modifiers = found
-            ins = Instruction(self, statement, base + index, modifiers)
-            self._check_target(ins)
+            ins = Instruction(self, statement, base + index, [])
             ins.function = function
-            if recursive and statement.opcode.startswith(("wgmma.mma_async", "tcgen05.ld", "tcgen05.st")):
-                ins.unsupported("registers that change late, in a function whose call may lead back to it")
-            guard = statement.guard
-            if guard is not None:
-                negated = isinstance(guard, Negated)
-                ins.guard = (ins.read(guard.operand if negated else guard, "pred"), negated)
             try:
-                run = decoder(ins)
-            except EmulatorError:
-                raise
-            except Exception as error:  # a decoder met something it was not written for
-                why = f"this form is not covered ({type(error).__name__}: {error})"
-                raise UnsupportedInstruction(statement.line, statement.text, why) from error
-            unread = [k for k in range(len(ins.operands)) if k not in ins.operands.seen]
-            if unread:
-                ins.unsupported(f"it has {len(ins.operands)} operands, and operand {unread[0]} means nothing here")
-            if ins.modifiers:
-                ins.unsupported("unknown modifier ." + ", .".join(ins.modifiers))
-            if run is None:
-                raise RuntimeError(f"the decoder of {ins.opcode} returned nothing")
+                run = self._decoded(ins)
+            except UnsupportedInstruction as error:
+                if function in self.named:
+                    raise
+                ins = Instruction(self, statement, base + index, [])  # nobody may ever call the function
+                ins.function, run = function, _refusing(error)
             self.instructions.append(ins)
             self.code.append(run)
         implicit = Statement(None, "ret", [], function.line, None, f"(end of {function.name})")
@@ -659,6 +651,37 @@ class Program:
         ins.function = function
         self.instructions.append(ins)
         self.code.append(lookup("ret")[0](ins))
+
+    def _decoded(self, ins):
+        """What the instruction does."""
+        statement, frame = ins.statement, self.frames.get(ins.function)
+        found = lookup(statement.opcode)
+        if found is None:
+            raise UnsupportedInstruction(statement.line, statement.text, f"no function is registered for {statement.opcode}")
+        decoder, modifiers = found
+        ins.modifiers = list(modifiers)
+        self._check_target(ins)
+        if frame is not None and frame.recursive and statement.opcode.startswith(("wgmma.mma_async", "tcgen05.ld", "tcgen05.st")):
+            ins.unsupported("registers that change late, in a function whose call may lead back to it")
+        guard = statement.guard
+        if guard is not None:
+            negated = isinstance(guard, Negated)
+            ins.guard = (ins.read(guard.operand if negated else guard, "pred"), negated)
+        try:
+            run = decoder(ins)
+        except EmulatorError:
+            raise
+        except Exception as error:  # a decoder met something it was not written for
+            why = f"this form is not covered ({type(error).__name__}: {error})"
+            raise UnsupportedInstruction(statement.line, statement.text, why) from error
+        unread = [k for k in range(len(ins.operands)) if k not in ins.operands.seen]
+        if unread:
+            ins.unsupported(f"it has {len(ins.operands)} operands, and operand {unread[0]} means nothing here")
+        if ins.modifiers:
+            ins.unsupported("unknown modifier ." + ", .".join(ins.modifiers))
+        if run is None:
+            raise RuntimeError(f"the decoder of {ins.opcode} returned nothing")
+        return run
 
     def _check_target(self, ins):
         needed = _TARGETS.get(ins.mnemonic)
