@@ -157,9 +157,6 @@ def enter(ins, warp, lanes, link):
         assign(warp.values[slot], starts + offset, lanes)
     for unit in frame.tracked(warp):
         warp.defined[unit] &= ~lanes
-    for undefined in _doubts(warp):
-        if undefined:
-            defined(undefined, lanes, frame.numbers & undefined.keys())
     return lanes
 
 
@@ -181,10 +178,15 @@ def leave(warp, lanes):
     """Ends the frames of these lanes. What a return gives the machine: where they go on."""
     calls, local = warp.calls, warp.local
     ended, found = {}, {}
-    for lane, stack in enumerate(calls):
-        if lanes >> lane & 1:
-            call = stack.pop()
-            ended[call] = ended.get(call, 0) | 1 << lane
+    if lanes == FULL and all(stack[-1] is calls[0][-1] for stack in calls):
+        ended[calls[0][-1]] = FULL
+        for stack in calls:
+            stack.pop()
+    else:
+        for lane, stack in enumerate(calls):
+            if lanes >> lane & 1:
+                call = stack.pop()
+                ended[call] = ended.get(call, 0) | 1 << lane
     for call, part in ended.items():
         link = call.link
         if call.kept is not None:

@@ -18,7 +18,7 @@ import numpy as np
 from . import doubts, lane_order, past_loads
 from .clocks import DEPENDENCY
 from .errors import EmulatorError
-from .lanes import FULL, bits_of, mask_of
+from .lanes import FULL, bits_of, first_lane, mask_of
 
 GLOBAL_BASE = 0x7000_0000_0000
 CODE_BASE = 0x0400_0000_0000  # addresses of functions: memory that nobody can read or write
@@ -606,7 +606,8 @@ class LocalMemory:
         """The stacks of these lanes end at `tops`, and nobody has written what lies behind `starts`. All arrays have 32 entries."""
         mask = mask_of(lanes)
         self.grow(int(tops[mask].max()))
-        start, top = (int(bounds[mask][0]) for bounds in (starts, tops))
+        lane = first_lane(lanes)
+        start, top = int(starts[lane]), int(tops[lane])
         if (starts[mask] == start).all() and (tops[mask] == top).all():
             self.valid[mask, start:top] = 0
         else:
@@ -616,10 +617,10 @@ class LocalMemory:
 
     def move(self, lanes, sources, targets, count, unit):
         """Copies count * unit bytes of each lane, and which of them were written. Addresses are multiples of `unit`."""
-        rows = select(_LANE_NUMBERS, lanes) * self.stride
-        taken, given = ((rows + select(starts, lanes)) // unit for starts in (sources, targets))
+        rows = _LANE_NUMBERS * self.stride
+        taken, given = select((rows + sources) // unit, lanes), select((rows + targets) // unit, lanes)
         if count > 1:
-            taken, given = (starts[:, None] + np.arange(count) for starts in (taken, given))
+            taken, given = taken[:, None] + np.arange(count), given[:, None] + np.arange(count)
         for words in (self.views[unit], self.valids[unit]):
             words[given] = words[taken]
 
@@ -872,7 +873,8 @@ _LANE_NUMBERS = np.arange(32, dtype=np.int64)
 
 def _local_index(ins, warp, lanes, addresses, size, verb):
     local = warp.local
-    if int(addresses.min()) < 16 or int(addresses.max()) + size > local.size:
+    low, high = int(addresses.min()), int(addresses.max()) + size
+    if low < 16 or (high > local.size and high > int(local.ends.min())):
         ends = select(local.ends, lanes)
         bad = (addresses < 16) | (addresses + size > ends)
         if bad.any():
