@@ -403,6 +403,16 @@ def test_the_frame_of_a_call_is_free_once_it_has_returned():
     assert report.ok and not report.findings and (values == 99).all()
 
 
+def test_a_large_array_behind_a_pointer_overflows_the_stack():
+    """ptxas does not tell what a kernel with such a call needs, so the driver gives it no more than the limit."""
+    functions = function("big", ".local .align 4 .b8 room[1028]; st.local.u32 [room+1024], %r0; ld.local.u32 %r0, [room+1024];")
+    body = "mov.u64 %rd3, big; " + PROTOTYPE + invoke("%rd3", "%r40", "%r0", "P")
+    assert "needs 1,028 bytes" in only(run(functions, body)[1], "stack-overflow").message
+    values, report = run(functions, body, stack_bytes=1028)
+    assert report.ok and not report.findings
+    np.testing.assert_array_equal(values, LANE)
+
+
 def test_what_recursive_calls_allocate_goes_when_they_return():
     body = f"""
 add.u32 %r1, %r0, 1; mul.lo.u32 %r1, %r1, 8; cvt.u64.u32 %rd0, %r1; alloca.u64 %rd1, %rd0; st.local.u32 [%rd1], %r0;
