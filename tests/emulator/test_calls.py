@@ -465,6 +465,22 @@ LOOP: ld.local.u32 %r2, [%rd0]; add.u32 %r1, %r1, %r2; add.u64 %rd0, %rd0, 4; su
     assert "uninitialised-local" in kinds(run(functions, call.format(size=8, count=3, more="", call=by_name))[1])
 
 
+def test_a_parameter_without_bytes_moves_none():
+    """The byte that follows it in the caller's memory is another variable's."""
+    functions = ".func (.param .b32 y) f(.param .align 8 .b8 e[0], .param .b32 x, .param .b8 v[])\n{ .reg .b32 %r<2>; ld.param.b32 %r0, [x]; st.param.b32 [y], %r0; ret; }\n"
+    for rest, given in ((".param .align 8 .b8 c[0];", ", c"), ("", "")):
+        body = f"{{ .param .align 8 .b8 a[0]; .param .b32 b; {rest} .param .b32 d; st.param.b32 [b], %r0; call (d), f, (a, b{given}); ld.param.b32 %r40, [d]; }}"
+        values, report = run(functions, body)
+        assert report.ok and not report.findings, report
+        np.testing.assert_array_equal(values, LANE)
+    moved = (
+        "{ .local .align 8 .b8 kept[8]; .param .align 8 .b8 a[0]; .param .b32 b; .param .b32 d; st.param.b32 [b], 1; st.param.b32 [d], 5; "
+    )
+    empty = ".func (.param .align 8 .b8 y[0]) g()\n{ ret; }\n"
+    values, report = run(empty, moved + "call (a), g, (); ld.param.b32 %r1, [b]; ld.param.b32 %r2, [d]; mad.lo.u32 %r40, %r1, 10, %r2; }")
+    assert report.ok and (values == 15).all(), report
+
+
 def test_a_struct_that_a_caller_fills_in_part_is_not_reported_until_the_rest_is_used():
     functions = """
 .func (.param .align 8 .b8 y[40]) swap(.param .align 8 .b8 x[40])

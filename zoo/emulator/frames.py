@@ -84,8 +84,8 @@ class Link:
         callee, caller = frame.function, ins.program.frames.get(ins.function)
         self.callee, self.frame, self.following = callee, frame, ins.pc + 1
         self.keeps = caller if caller is not None and caller.component == frame.component else None
-        self.inputs = [_move(ins, frame, *pair) for pair in zip(arguments, callee.parameters)]
-        self.outputs = [_move(ins, frame, *pair) for pair in zip(results, callee.results)]
+        self.inputs = [_move(ins, frame, *pair) for pair in zip(arguments, callee.parameters) if pair[0].size]
+        self.outputs = [_move(ins, frame, *pair) for pair in zip(results, callee.results) if pair[0].size]
         rest = arguments[-1].size if arguments and callee.parameters[-1].size is None and len(arguments) == len(callee.parameters) else 0
         self.size = max(frame.size + rest, _FEWEST_BYTES)
         self.stack_bytes = frame.local_bytes + (_SAVED_BYTES if self.keeps is not None else 0)
