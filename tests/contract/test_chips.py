@@ -76,7 +76,7 @@ def test_slower_memory_changes_no_number_of_another_kind():
 
 def test_every_number_of_a_block_grows_where_multiplications_take_longer():
     """A tile whose number is forgotten would win on an H20 by that mistake."""
-    blocks = {"block", "turn_block", "busy_block", "alone", "shared", "narrow", "all", "alone_128", "all_128"}
+    blocks = {"block", "turn_block", "busy_block", "alone", "shared", "last", "narrow", "all", "alone_128", "all_128"}
     for kernel in KERNELS:
         for one in tunable(kernel, ARCH):
             assert one.tensor.keys() == one.numbers.keys() & blocks and all(one.tensor.values()), (kernel.name, one)

@@ -1,18 +1,15 @@
 """`zoo emulate PROGRAM`: a CUDA program over the stand-in for the runtime and the driver. One program, compiled once, has several modes."""
 
-import os
 import shutil
 import struct
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from core_support import kernel
-from proof_compiler import NO_NVCC, find_nvcc
+from host_compiler import PROGRAMS, compiled
 
 from zoo import emulator
 from zoo.cli import main
@@ -24,25 +21,13 @@ from zoo.emulator.program.fat_binary import MAGIC, texts
 from zoo.emulator.program.linked import functions_of
 from zoo.emulator.program.requests import _NAMES, INVALID_VALUE, LAUNCH_FAILURE, SUCCESS, Refusal, Requests, Seen
 
-SOURCE = Path(__file__).parent / "programs" / "host_program.cu"
+SOURCE = PROGRAMS / "host_program.cu"
 pytestmark = pytest.mark.skipif(not (sys.platform == "linux" and shutil.which("cc")), reason="a C compiler makes the stand-in")
 
 
 @pytest.fixture(scope="session")
 def program(folder_of_the_run):
-    """The compiled program. Whichever process comes first leaves it for the others."""
-    nvcc = find_nvcc()
-    libraries = [path for site in sys.path for path in Path(site).glob("nvidia/cu13/lib/libcudart.so.13")]
-    if nvcc is None or not libraries:
-        pytest.skip(NO_NVCC)
-    made = folder_of_the_run / "host program"
-    if not made.exists():
-        with tempfile.TemporaryDirectory(dir=folder_of_the_run) as folder:
-            (Path(folder) / "libcudart.so").symlink_to(libraries[0])  # the wheel has no link for linkers
-            flags = ("-std=c++17", "-lineinfo", "-cudart", "shared", "-gencode", "arch=compute_90a,code=compute_90a", f"-L{folder}", "-ldl")
-            subprocess.run([nvcc, *flags, "-o", f"{folder}/program", SOURCE], check=True)
-            os.replace(f"{folder}/program", made)
-    return made
+    return compiled(SOURCE.name, folder_of_the_run)
 
 
 def test_a_program_that_is_right_ends_well_and_without_findings(program, capfd):
@@ -95,7 +80,7 @@ def test_a_program_sets_the_stack_of_its_threads_and_an_overflow_ends_its_launch
 
 def test_what_is_not_covered_ends_the_program_by_its_name(program, capfd):
     result = start(program, ["refused"])
-    assert result.seen.refusals == ["the program calls cudaMallocArray, which is not covered"]
+    assert result.seen.refusals == ["the program calls cudaMallocMipmappedArray, which is not covered"]
     assert (result.status, result.failed()) == (1, True)
     assert capfd.readouterr().out == "before\n"
 

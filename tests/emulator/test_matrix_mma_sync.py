@@ -211,7 +211,7 @@ def test_scale_forms_that_do_not_exist_are_refused(instruction, rng, c):
     [
         "m16n8k16.row.row.f32.f16.f16.f32",
         "m16n8k32.row.col.f32.e2m1.e2m1.f32",
-        "m8n8k4.row.col.f32.f16.f16.f32",
+        "m8n8k4.row.col.f32.f16.f16.f16",
         "m16n8k16.row.col.f32.f16.f16.f16",
     ],
 )
@@ -227,3 +227,61 @@ def test_a_selector_outside_its_range_is_reported(rng, c):
             f"mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0 {OPERANDS}, %r6, {{0, 2}}, %r7, {{0, 0}};",
             numpy.zeros((16, 32), numpy.uint8), numpy.zeros((8, 32), numpy.uint8), c, words, words,
         )  # fmt: skip
+
+
+# ---- m8n8k4 of halves: the manual's formulas, lane by lane
+def factor_place(lane, i, along):
+    """(row of A or column of B, k) of half i."""
+    upper = 4 * (lane >= 16)
+    return (lane % 4 + upper, i) if along else (i + upper, lane % 4)
+
+
+def sum_place(lane, i, result):
+    """(row, column) of number i of C and D."""
+    upper = 4 * (lane >= 16)
+    return (lane % 4 + upper, i) if result == "f16" else ((lane & 1) + (i & 2) + upper, (i & 4) + (lane & 2) + (i & 1))
+
+
+@pytest.mark.parametrize("result", ["f16", "f32"])
+@pytest.mark.parametrize("layouts", ["row.col", "row.row", "col.col", "col.row"])
+def test_four_products_of_quad_pairs_stay_apart(layouts, result):
+    rng, (of_a, of_b) = numpy.random.default_rng(3), layouts.split(".")
+    a, b = (rng.integers(-8, 9, (4, 8, 4)).astype(numpy.float16) for _ in range(2))
+    dtype = numpy.float16 if result == "f16" else numpy.float32
+    c = rng.integers(-8, 9, (4, 8, 8)).astype(dtype)
+    halves, sums = numpy.zeros((32, 8), numpy.float16), numpy.zeros((32, 8), dtype)
+    for lane in range(32):
+        pair = lane % 16 // 4
+        for i in range(4):
+            halves[lane, i] = a[pair][factor_place(lane, i, of_a == "row")]
+            halves[lane, 4 + i] = b[pair][factor_place(lane, i, of_b == "col")]
+        for i in range(8):
+            sums[lane, i] = c[pair][sum_place(lane, i, result)]
+    count = 4 if result == "f16" else 8
+    names = ["{" + ", ".join(f"%{letter}{k}" for k in range(count)) + "}" for letter in "dc"]
+    loads = "".join(f"ld.global.b32 %c{k}, [s+{4 * k}];\n" for k in range(count))
+    stores = "".join(f"st.global.b32 [s+{4 * k}], %d{k};\n" for k in range(count))
+    text = f"""
+.version 9.0
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 factors, .param .u64 sums) {{
+    .reg .b32 %r<4>, %c<8>, %d<8>, lane;
+    .reg .b64 g, s, step;
+    mov.u32 lane, %tid.x;
+    ld.param.u64 g, [factors]; mul.wide.u32 step, lane, 16; add.u64 g, g, step;
+    ld.global.v4.b32 {{%r0, %r1, %r2, %r3}}, [g];
+    ld.param.u64 s, [sums]; mul.wide.u32 step, lane, {4 * count}; add.u64 s, s, step;
+    {loads}
+    mma.sync.aligned.m8n8k4.{layouts}.{result}.f16.f16.{result} {names[0]}, {{%r0, %r1}}, {{%r2, %r3}}, {names[1]};
+    {stores}
+    ret;
+}}"""
+    gpu = Device(arch="sm_90a")
+    memory = gpu.alloc(sums)
+    report = gpu.launch(Module(text), "kernel", 1, 32, params=[gpu.alloc(halves), memory])
+    assert report.ok, str(report)
+    found, expected = gpu.read(memory, (32, 8), dtype), a.astype(float) @ b.astype(float).swapaxes(1, 2) + c
+    for lane in range(32):
+        for i in range(8):
+            assert found[lane, i] == expected[lane % 16 // 4][sum_place(lane, i, result)]

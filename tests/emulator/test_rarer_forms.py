@@ -1,5 +1,6 @@
 """Forms that compilers emit and zoo's kernels do not have: against the same arithmetic in numpy, exactly."""
 
+import operator
 from fractions import Fraction
 
 import numpy as np
@@ -353,6 +354,62 @@ def test_forms_of_comparisons_bytes_and_events():
         np.testing.assert_array_equal(got, expected, body)
 
 
+def parts_of(word, count, type):
+    """The halves or bytes of a number, lowest first."""
+    bits = 32 // count
+    found = [word >> bits * k & (1 << bits) - 1 for k in range(count)]
+    return [part - (1 << bits) if type == "s32" and part >> bits - 1 else part for part in found]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("types", ["u32.u32.u32", "s32.s32.s32", "u32.s32.s32", "s32.u32.s32"])
+def test_parts_of_registers_do_not_carry_into_each_other(types, count):
+    operations = {
+        "vadd": lambda a, b: a + b, "vsub": lambda a, b: a - b, "vabsdiff": lambda a, b: abs(a - b), "vmin": min, "vmax": max,
+        "vavrg": lambda a, b: (a + b + 1) // 2 if a + b >= 0 else (a + b) // 2,
+    }  # fmt: skip
+    a, b, c = RNG.integers(0, 1 << 32, (3, 32), dtype=np.uint32)
+    target, of_a, of_b = types.split(".")
+    bits = 32 // count
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if target == "s32" else (0, (1 << bits) - 1)
+    for name, operation in operations.items():
+        found = [
+            [operation(x, y) for x, y in zip(parts_of(int(one), count, of_a), parts_of(int(two), count, of_b), strict=True)]
+            for one, two in zip(a, b, strict=True)
+        ]
+        joined = [sum((part & (1 << bits) - 1) << bits * k for k, part in enumerate(parts)) for parts in found]
+        clipped = [sum((min(max(part, low), high) & (1 << bits) - 1) << bits * k for k, part in enumerate(parts)) for parts in found]
+        added = [(int(start) + sum(parts)) % (1 << 32) for start, parts in zip(c, found, strict=True)]
+        for suffix, expected in (("", joined), (".sat", clipped), (".add", added)):
+            got, report = lanes(f"{name}{count}.{types}{suffix} %r40, %r1, %r2, %r3;", a, b, c)
+            assert report.ok, report
+            np.testing.assert_array_equal(got, expected, name + suffix)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_comparisons_of_parts_give_one_each(count):
+    a, b, c = RNG.integers(0, 1 << 32, (3, 32), dtype=np.uint32)
+    b[::4] = a[::4]
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        found = [
+            [getattr(operator, name)(x, y) for x, y in zip(parts_of(int(one), count, "s32"), parts_of(int(two), count, "u32"), strict=True)]
+            for one, two in zip(a, b, strict=True)
+        ]
+        got, report = lanes(f"vset{count}.s32.u32.{name} %r40, %r1, %r2, %r3;", a, b, c)
+        assert report.ok
+        np.testing.assert_array_equal(got, [sum(part << 32 // count * k for k, part in enumerate(parts)) for parts in found], name)
+        got, _ = lanes(f"vset{count}.s32.u32.{name}.add %r40, %r1, %r2, %r3;", a, b, c)
+        np.testing.assert_array_equal(got, [(int(start) + sum(parts)) % (1 << 32) for start, parts in zip(c, found, strict=True)], name)
+
+
+@pytest.mark.parametrize(
+    "text", ["vadd2.u32.u32.u32.sat.add %r1, %r2, %r3, %r1;", "vadd2.u32.u32 %r1, %r2, %r3, %r1;", "vadd.u32.u32.u32 %r1, %r2, %r3;"]
+)
+def test_video_forms_without_meaning_or_of_one_part_are_refused(text):
+    with pytest.raises(UnsupportedInstruction, match="PTX line"):
+        launch(kernel(text), params=[0, 0])
+
+
 def test_halves_are_compared_and_signed_with_subnormals_flushed_or_kept():
     tiny, small = 0x0001, 0x0400  # the smallest subnormal and normal number of f16
     a = np.where(np.arange(32) % 2, tiny, small).astype(np.uint32)
@@ -608,3 +665,8 @@ def test_an_instruction_that_the_target_does_not_have_is_refused(instruction, ta
 def test_a_text_without_a_version_is_refused():
     with pytest.raises(ParseError, match="version"):
         emulator.Module(kernel("").replace(".version 9.0", ""))
+
+
+def test_a_launch_of_the_host_comes_from_no_graph_of_the_device():
+    got, report = lanes("mov.u64 %rd20, %current_graph_exec;", output=np.uint64)
+    assert report.ok and not got.any()

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the stand-in
 # What an error says was being done, by the call that failed.
 DOING = {
     "cuInit": "the CUDA driver did not initialise",
+    "cuDriverGetVersion": "asking for the driver's version",
     "cuDeviceGetCount": "counting devices",
     "cuDeviceGet": "opening device 0",
     "cuDeviceGetAttribute": "asking device 0",

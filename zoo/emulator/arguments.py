@@ -11,6 +11,18 @@
     tensor_map = { box = [64, 64], swizzle = "128B" }   # pass a tensor map of the array; box as shape, outermost first
 
     [[args]]
+    dtype = "u8"
+    shape = [48, 64, 4]             # of an image: layers, rows, texels, and channels where there are several
+    fill = "random"
+    texture = { channels = 4, filter = "linear", address = ["wrap", "clamp"], normalized = true, read = "normalized" }   # pass its handle
+    # also: geometry = "a2d" (as tex names it), linear = true (of tex1Dfetch), border = [1, 0, 0, 0]; or surface = { channels = 4 }
+
+    [[args]]
+    dtype = "f32"
+    shape = [64]
+    multicast = true                # pass the address by which multimem instructions use the array
+
+    [[args]]
     name = "rows"
     value = 64                      # a scalar; its type is the parameter's. A text is a constexpr of a Triton kernel: "none", "tl.float16"
 
@@ -23,6 +35,7 @@ Files are looked up beside the TOML file.
 import math
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +44,7 @@ import numpy as np
 
 from zoo.contract.nearest import suggestion
 
+from . import textures
 from .errors import LaunchError
 
 DTYPES = {
@@ -39,10 +53,26 @@ DTYPES = {
     "f32": np.float32, "f64": np.float64, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "ue8m0": ml_dtypes.float8_e8m0fnu,
 }  # fmt: skip
 _FILLS = ("zeros", "ones", "random", "arange", "empty")
-_OF_AN_ARRAY = {"name", "dtype", "shape", "fill", "seed", "show", "expected", "rtol", "atol", "tensor_map"}
+_OF_AN_ARRAY = {
+    "name",
+    "dtype",
+    "shape",
+    "fill",
+    "seed",
+    "show",
+    "expected",
+    "rtol",
+    "atol",
+    "tensor_map",
+    "texture",
+    "surface",
+    "multicast",
+}
 _OF_A_SCALAR = {"name", "value", "dtype"}
 _OF_A_STRUCT = {"name", "fields"}
 _OF_A_MAP = {"box", "swizzle", "fill"}
+_OF_A_SURFACE = {"channels", "geometry"}
+_OF_A_TEXTURE = _OF_A_SURFACE | {"linear", "filter", "address", "normalized", "read", "border"}
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,63}", re.ASCII)
 _LARGEST_STRUCT = 32764
 MOST_BYTES = 1 << 30  # of all arrays together
@@ -67,6 +97,8 @@ class Argument:
     rtol: float = 0.0
     atol: float = 0.0
     tensor_map: dict | None = None
+    object: Callable | None = None  # of an address: the texture or surface there
+    multicast: bool = False
 
     def leaves(self):
         """Itself, or the arrays and scalars of its fields."""
@@ -164,13 +196,19 @@ def _argument(table, default, seed, folder, room, of_struct=()):
             array, written = _filled(table.get("fill", "zeros"), table.get("seed", seed), tuple(shape), dtype, folder)
     except (OverflowError, TypeError, ValueError) as error:
         raise SpecError(f"fill = {_quoted(table.get('fill'))} does not fit {dtype}: {error}") from None
+    objects = [key for key in ("tensor_map", "texture", "surface", "multicast") if key in table]
+    if len(objects) > 1:
+        raise SpecError(f"{objects[0]} and {objects[1]} exclude each other")
     expected, show = table.get("expected"), table.get("show", False)
-    if not isinstance(show, bool):
-        raise SpecError(f"show = {_quoted(show)} is neither true nor false")
+    multicast = table.get("multicast", False)
+    for key, value in (("show", show), ("multicast", multicast)):
+        if not isinstance(value, bool):
+            raise SpecError(f"{key} = {_quoted(value)} is neither true nor false")
     return Argument(
         name, array=array, written=written, show=show,
         expected=None if expected is None else _file(expected, tuple(shape), dtype, folder),
         rtol=_tolerance(table, "rtol"), atol=_tolerance(table, "atol"), tensor_map=_map(table.get("tensor_map"), shape),
+        object=_object(objects[0], table[objects[0]], shape, dtype) if objects in (["texture"], ["surface"]) else None, multicast=multicast,
     )  # fmt: skip
 
 
@@ -212,6 +250,36 @@ def _map(table, shape):
     if not isinstance(box, list) or len(box) != len(shape) or not all(type(extent) is int for extent in box):
         raise SpecError(f"tensor_map: box = {_quoted(box)} is no list of {len(shape)} sizes, as shape is")
     return {"swizzle": "none", "fill": "zero", **table}
+
+
+def _object(kind, table, shape, dtype):
+    """The function that makes a texture or a surface of an address."""
+    known = _OF_A_TEXTURE if kind == "texture" else _OF_A_SURFACE
+    if not isinstance(table, dict) or not set(table) <= known:
+        raise SpecError(f"{kind} = {_quoted(table)} has no keys but {', '.join(sorted(known))}")
+    options = dict(table)
+    channels, geometry = options.pop("channels", 1), options.pop("geometry", None)
+    sizes = shape[::-1]
+    if channels != 1 and sizes[:1] != [channels]:
+        raise SpecError(f"{kind}: the last size of shape = {shape} is not the {_quoted(channels)} channels")
+    sizes = sizes[channels != 1 :]
+    layered = geometry is not None and geometry not in ("1d", "2d", "3d")
+    type = next((name for name, known in textures.TYPES.items() if dtype == known), str(dtype))
+    linear = options.pop("linear", False)
+    if "address" in options:
+        options["address_mode"] = options.pop("address")
+
+    def made(address):
+        image = textures.image(
+            address, type, sizes[: len(sizes) - layered], channels, geometry=geometry, layers=sizes[-1] if layered else 1, linear=linear
+        )
+        return textures.texture(image, **options) if kind == "texture" else textures.Surface(image)
+
+    try:
+        made(0)
+    except (LaunchError, TypeError, ValueError) as error:
+        raise SpecError(f"{kind} = {_quoted(table)}: {error}") from None
+    return made
 
 
 def _filled(fill, seed, shape, dtype, folder):

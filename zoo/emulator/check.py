@@ -138,6 +138,10 @@ def _parameter(device, argument, addresses, size):
         return int(argument.value) if isinstance(argument.value, bool) else argument.value
     array = argument.array
     address = addresses[argument.name] = device.alloc(array if argument.written else array.nbytes)
+    if argument.object is not None:
+        return device.add_object(argument.object(address))
+    if argument.multicast:
+        return device.multicast(address)
     if argument.tensor_map is None:
         return address
     spec = argument.tensor_map

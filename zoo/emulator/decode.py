@@ -51,7 +51,7 @@ SPECIAL_REGISTERS = {
     "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt", "lanemask_ge",
     "envreg1", "envreg2", "reserved_smem_offset_begin", "reserved_smem_offset_end",
     "reserved_smem_offset_cap", "reserved_smem_offset_0", "reserved_smem_offset_1",
-    "clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi", "dynamic_smem_size", "total_smem_size", "aggr_smem_size",
+    "clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi", "current_graph_exec", "dynamic_smem_size", "total_smem_size", "aggr_smem_size",
 }  # fmt: skip
 # mnemonic -> the targets that have it
 _TARGETS = {"tcgen05": r"sm_1[01]\d[af]", "wgmma": "sm_90a", "clusterlaunchcontrol": r"sm_1\d\d[af]?"}
@@ -462,6 +462,7 @@ class Program:
         self.entry, self.files, self.target = entry, module.files, module.target
         self.layout = Layout()
         self.uses_reserved_region = False
+        self.reads_textures = False
         self.free_registers = []  # those of warps that have ended, in this launch or an earlier one
         self._module, self._by_sizes = module, None
         self.names_functions = False  # an instruction has the address of one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import struct
 import threading
@@ -21,7 +22,7 @@ from zoo.contract.own_array import OwnArray
 from zoo.contract.tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
 from zoo.contract.whole_numbers import shown, whole, whole_tuple
 
-from . import split
+from . import multicast, split, textures
 from .array import EmulatedArray
 from .asynchronous import POLICIES
 from .decode import Program
@@ -46,6 +47,7 @@ ARITHMETIC_CONFIRMED = ("sm_90",)
 
 _MOST_BYTES = 1 << 34
 _FUNCTION_BYTES = 16  # between the addresses of two functions
+_FIRST_HANDLE = 0x5EC0_0000_0001  # of textures and surfaces: no memory lies there
 _GRID_WORKSPACE = 8  # bytes: a size that nobody reads, and the barrier of the grid
 
 
@@ -189,6 +191,8 @@ class Device:
         self._variables = {}
         self._functions = {}  # module -> (function -> its address, address -> function)
         self._launches = 0
+        self.textures: dict[int, textures.Texture | textures.Surface] = {}  # by handle
+        self._handles = itertools.count(_FIRST_HANDLE)
 
     def __str__(self) -> str:
         return f"emulated {self.arch}"
@@ -327,6 +331,48 @@ class Device:
         record.check()
         return record
 
+    def multicast(self, address: int) -> int:
+        """The address by which multimem instructions use memory of `alloc`, as a multicast object of this device alone would have it."""
+        self.memory.span(address, 0)
+        return multicast.address_of(address)
+
+    # ---- textures and surfaces
+    def texture(
+        self,
+        address: int,
+        dtype: str,
+        dims: Sequence[int],
+        channels: int = 1,
+        *,
+        geometry: str | None = None,
+        layers: int = 1,
+        pitch: int | None = None,
+        linear: bool = False,
+        **sampling: Any,
+    ) -> int:
+        """A texture object over memory: its handle, which a launch takes as a parameter.
+
+        dtype: of a channel, "u8", "s8", "u16", "s16", "u32", "s32", "f16" or "f32". dims: texels, dimension 0 innermost. channels: 1, 2 or 4.
+        Texels lie row by row, `pitch` bytes apart (a multiple of 32; left out, without gaps), then slices or layers.
+        geometry: "1d", "2d", "3d", "a1d", "a2d", "cube" or "acube", as tex names it. Layers, and six faces of each cube, count in `layers`.
+        linear: memory that tex1Dfetch reads. The other options say how the texture is read:
+        filter: "point" or "linear". address_mode: "clamp", "border", and with normalized coordinates "wrap" and "mirror", for all dimensions or each.
+        normalized: coordinates run from 0 to 1. read: "element", or "normalized" for integers as floats up to 1. border: its four values.
+        In a table of arguments these are the keys of `texture`, but for address_mode, which is `address`; shape says dims and layers.
+        """
+        image = textures.image(address, dtype, dims, channels, geometry=geometry, layers=layers, pitch=pitch, linear=linear)
+        return self.add_object(textures.texture(image, **sampling))
+
+    def surface(self, address: int, dtype: str, dims: Sequence[int], channels: int = 1, **options: Any) -> int:
+        """A surface object over memory: its handle. The options are texture's geometry, layers and pitch."""
+        return self.add_object(textures.Surface(textures.image(address, dtype, dims, channels, **options)))
+
+    def add_object(self, made: textures.Texture | textures.Surface) -> int:
+        """The handle of a texture or surface."""
+        handle = next(self._handles)
+        self.textures[handle] = made
+        return handle
+
     # ---- launching
     @_one_at_a_time
     def launch(
@@ -397,7 +443,7 @@ class Device:
             machine = self._machine(
                 self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches, workspace, programmatic, constant
             )
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), self.memory.noting_writes(program.reads_textures):
                 machine.run(self.instruction_limit)
             report = Report(machine, self.strict)
             machine.dismantle()

@@ -32,7 +32,7 @@ KINDS = {
     "divergent-operand": "lanes disagree on an operand that must be the same in all",
     "divergent-warpgroup": "the warps of a warpgroup do not execute a warpgroup instruction together",
     "convergence": "a .sync instruction without all lanes of its member mask",
-    "invalid-descriptor": "a matrix or instruction descriptor that hardware does not define",
+    "invalid-descriptor": "a descriptor that hardware does not define, or a handle of no texture or surface that fits",
     "tensor-map": "a tensor copy against the rules of its tensor map",
     "bulk-copy": "a bulk copy against its rules",
     "pending-at-exit": "a CTA exits with asynchronous work that still needs its memory",

@@ -384,6 +384,7 @@ _SCALARS = {
     "cluster_ctarank": lambda warp: warp.cta.rank,
     "cluster_nctarank": lambda warp: math.prod(warp.machine.cluster_shape),  # `ctas` is still being filled when this is asked
     "is_explicit_cluster": lambda warp: int(warp.machine.explicit_cluster),
+    "current_graph_exec": lambda warp: 0,  # no launch comes from a graph of the device
     "dynamic_smem_size": lambda warp: warp.machine.dynamic_shared,
     "reserved_smem_offset_begin": lambda warp: 0,
     "reserved_smem_offset_end": lambda warp: limits.RESERVED_SHARED,

@@ -32,7 +32,10 @@ RULES = {
     "divergent-operand": ("Operands", "give the operand one value in all lanes, or elect one lane"),
     "divergent-warpgroup": ("Warpgroup", "let four consecutive warps execute the instruction"),
     "convergence": ("Member mask of .sync instructions", "name in the mask exactly the lanes that execute the instruction"),
-    "invalid-descriptor": ("Matrix Descriptor; Instruction descriptor", "build the descriptor as the section's table says"),
+    "invalid-descriptor": (
+        "Matrix Descriptor; Instruction descriptor; tex, suld",
+        "build the descriptor as the section's table says, or pass a handle of the instruction's geometry and type",
+    ),
     "tensor-map": ("Tensors; cp.async.bulk.tensor", "encode a map that fits this copy"),
     "bulk-copy": ("cp.async.bulk", "use multiples of 16 bytes, and the mbarrier and CTA that the form allows"),
     "pending-at-exit": ("cp.async.bulk.wait_group", "wait for the operation before the CTA exits"),

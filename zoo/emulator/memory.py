@@ -12,6 +12,7 @@ A warp is one agent in these checks: two lanes of one warp are taken as ordered,
 """
 
 from bisect import bisect_left, bisect_right, insort
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -100,6 +101,18 @@ class GlobalMemory:
     def note(self, marks):
         """From now on accesses of kernels are marked in an array with a byte for each byte, or not any more."""
         self.marks = None if marks is None else _views(marks)
+
+    @contextmanager
+    def noting_writes(self, wanted):
+        """A launch whose accesses are marked, where that is wanted and they are not marked already."""
+        wanted = wanted and self.marks is None
+        if wanted:
+            self.note(np.zeros(self.size, np.uint8))
+        try:
+            yield
+        finally:
+            if wanted:
+                self.note(None)
 
     def allocate(self, size, align=512):
         for low, high in self.holes:

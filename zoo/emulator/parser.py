@@ -852,7 +852,11 @@ class _Parser:
                 if not self.accept(","):
                     self.expect(close)
                     break
-            return Vector(items) if text == "{" else Group(items)
+            found = Vector(items) if text == "{" else Group(items)
+            if text == "{" and self.accept("|"):  # the predicate that says whether texels are resident
+                kind, text, line, _ = self.next()
+                return PredicatePair(found, SINK if text == "_" else Name(text, scope, line))
+            return found
         if text == "!":
             self.next()
             return Negated(self.operand(scope, depth + 1))

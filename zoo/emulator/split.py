@@ -28,7 +28,7 @@ def _talks(ins):
         return False
     if words[0] in ("ld", "st"):
         return "cta" not in words and any(word in words for word in _ORDERED)
-    return words[0] in ("atom", "red", "multimem", "clusterlaunchcontrol", "tensormap") or words[:2] == ["cp", "reduce"]
+    return words[0] in ("atom", "red", "multimem", "sured", "clusterlaunchcontrol", "tensormap") or words[:2] == ["cp", "reduce"]
 
 
 def launched(device, program, clusters, cooperative, alone):

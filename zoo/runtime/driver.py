@@ -29,6 +29,7 @@ def _after_fork_in_child() -> None:
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
+_OLDEST = 13000  # CUDA's version
 _NOT_INITIALIZED = 3
 _CAPTURE_IMPLICIT = 906
 _UNKNOWN_ADDRESS = (1, 101, 201)  # invalid value, device or context: what drivers answer for memory that is none of theirs
@@ -66,6 +67,13 @@ def _open() -> ModuleType:
         _raise_forked()
     if status:
         raise DriverError(f"the CUDA driver did not initialise: {_describe(driver, status)}", status)
+    status, version = driver.cuDriverGetVersion()
+    if status:
+        raise DriverError(f"asking for the driver's version: {_describe(driver, int(status))}", int(status))
+    if version < _OLDEST:
+        raise DriverError(
+            f"the CUDA driver is too old: it is for CUDA {version // 1000}.{version % 1000 // 10}; install release 580 or later"
+        )
     return driver
 
 

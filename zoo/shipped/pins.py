@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "88706b24ac80560a90ffd8e00cc60fa0b353be4a8ee8f1dbd46e0a481b82d363"
+MANIFEST_SHA256 = "320cde957867721b42e29d95eb7b294cdb522716f7a6f0a425b617d028abea34"

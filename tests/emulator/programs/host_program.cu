@@ -385,10 +385,10 @@ int main(int count, char** arguments) {
     } else if (strcmp(mode, "stack") == 0) {
         sets_the_stack();
     } else if (strcmp(mode, "refused") == 0) {
-        cudaArray_t array;
+        cudaMipmappedArray_t array;
         cudaChannelFormatDesc format = {32, 0, 0, 0, cudaChannelFormatKindFloat};
         printf("before\n");
-        CALL(cudaMallocArray(&array, &format, 16, 16));
+        CALL(cudaMallocMipmappedArray(&array, &format, cudaExtent{16, 16, 0}, 2));
         printf("behind\n");
     } else {
         return 4;

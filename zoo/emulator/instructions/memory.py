@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .. import byte_passes, clocks, lane_order, memory, number_formats
+from .. import byte_passes, clocks, lane_order, memory, multicast, number_formats
 from ..asynchronous import Operation
 from ..errors import EmulatorError
 from ..lanes import FULL, assign, first_lane, mask_of
@@ -13,13 +13,17 @@ from . import instruction
 _SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "param", "param::entry", "param::func", "const")
 _READERS = {
     "global": memory.read_global, "const": memory.read_constant, "shared": memory.read_shared, "local": memory.read_local, "generic": memory.read_generic,
-    "param": memory.read_parameters,
+    "param": memory.read_parameters, "multicast": multicast.read,
 }  # fmt: skip
-_WRITERS = {"global": memory.write_global, "shared": memory.write_shared, "local": memory.write_local, "generic": memory.write_generic}
+_WRITERS = {"global": memory.write_global, "shared": memory.write_shared, "local": memory.write_local, "generic": memory.write_generic,
+            "multicast": multicast.write}  # fmt: skip
 _INTEGER = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def _space(ins):
+    if ins.mnemonic == "multimem":
+        ins.flag("global")
+        return "multicast"
     space = ins.choice(*_SPACES, default="generic")
     return space.split("::")[0] if space != "generic" else space
 
@@ -87,6 +91,9 @@ def _space_of_param(ins, operand):
 # ---- accesses that order others ----------------------------------------------------------------------------------------
 def _parts(ins, warp, lanes, space, addresses):
     """[(space, lanes, which of them or None for all, addresses in it)]: a generic address is one of the space it lies in."""
+    if space == "multicast":
+        part, good, addresses = multicast.resolved(ins, warp, lanes, addresses)
+        return [("global", part, None if good.all() else good, addresses)] if part else []
     if space != "generic":
         return [(space, lanes, None, addresses)]
     keys = np.array([memory.window_of(address) for address in addresses.tolist()])
@@ -305,7 +312,7 @@ def store(ins):
     def run(warp, lanes):
         write(ins, warp, lanes, where(warp, lanes), total, gather(warp, lanes))
 
-    if space != "global":
+    if space not in ("global", "multicast"):
         ins.forget = _forgetting(ins, space, where, size)
     return run
 

@@ -14,6 +14,7 @@ from .. import arithmetic, number_formats
 from ..products import Product
 from . import instruction, need_all, put_rows
 from .mma_double import mma_f64
+from .mma_halves import mma_halves
 
 _LANE = np.arange(32)
 _C_ROWS = np.stack([_LANE // 4 + 8 * (j // 2) for j in range(4)])
@@ -123,6 +124,12 @@ def mma(ins):
         ins.unsupported("mma needs .sync.aligned")
     shape = ins.pattern(r"m(\d+)n(\d+)k(\d+)")
     m, n, depth = (int(x) for x in shape.groups())
+    if (m, n, depth) == (8, 8, 4) and "f16" in ins.modifiers:
+        layouts = [modifier for modifier in ins.modifiers if modifier in ("row", "col")]
+        ins.modifiers = [modifier for modifier in ins.modifiers if modifier not in ("row", "col")]
+        if len(layouts) != 2:
+            ins.unsupported("it needs two layouts, each .row or .col")
+        return mma_halves(ins, ins.types(), layouts)
     if not (ins.flag("row") and ins.flag("col")):
         ins.unsupported("only .row.col is covered")
     kind = ins.pattern(r"kind::(\w+)", required=False)

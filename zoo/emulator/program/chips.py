@@ -13,6 +13,12 @@ _COMMON = {
     1: 1024, 2: 1024, 3: 1024, 4: 64, **_GRID, 8: 48 << 10, 9: 64 << 10, 10: 32, 11: 2**31 - 1, 12: limits.REGISTERS, 14: 512, 15: 1, 19: 1, 30: 512,
     31: 1, 32: 1, 33: 1, 40: 1, 41: 1, 51: 32, 78: 1, 79: 1, 80: 1, 82: 65536, 83: 1, 90: 1, 95: 1, _RESERVED: limits.RESERVED_SHARED, 120: 1, 127: 1,
 }  # fmt: skip
+# Largest textures and surfaces along x, y, z, and layers. Mipmaps, which the emulator has not, are 0.
+_IMAGES = {
+    21: 1 << 17, 22: 1 << 17, 23: 1 << 16, **dict.fromkeys((24, 25, 26), 1 << 14), 27: 1 << 15, 28: 1 << 15, 29: 2048, 42: 1 << 15, 43: 2048,
+    45: 1 << 15, 46: 1 << 15, 52: 1 << 15, 53: 1 << 15, 54: 2046, 56: 1 << 17, 57: 1 << 16, **dict.fromkeys((58, 59, 60), 1 << 14), 69: 1 << 28,
+    70: 1 << 17, 71: 65000,
+}  # fmt: skip
 _OF_DATA_CENTRES = {_THREADS: 2048, _SHARED: 228 << 10, MOST_SHARED: 227 << 10, _CTAS: 32}
 _OF_DESKTOPS = {_THREADS: 1536, _SHARED: 100 << 10, MOST_SHARED: 99 << 10, _CTAS: 24}
 
@@ -21,7 +27,7 @@ def attributes(arch: str) -> dict[int, int]:
     """The attributes that are not 0."""
     number = int(arch[3:].rstrip("af"))
     own = _OF_DESKTOPS if number >= 120 else _OF_DATA_CENTRES
-    return {**_COMMON, **own, 16: MULTIPROCESSORS[f"sm_{number}"], 75: number // 10, 76: number % 10}
+    return {**_COMMON, **_IMAGES, **own, 16: MULTIPROCESSORS[f"sm_{number}"], 75: number // 10, 76: number % 10}
 
 
 def resident(arch: str, threads: int, shared: int) -> int:

@@ -137,17 +137,26 @@ EXPORT int cudaDeviceGetAttribute(int *value, int attribute, int number)
 }
 SAME(cuDeviceGetAttribute, cudaDeviceGetAttribute);
 
-// The fields of cudaDeviceProp behind its memory size, in their order: numbers of attributes, negative for a size_t, or NOTHING + how many
-// ints of textures and surfaces, which the emulator has not.
-enum { NOTHING = 1000, MEMORY_SIZE_AT = 288 };
+// The fields of cudaDeviceProp behind its memory size, in their order: numbers of attributes, negative for a size_t.
+enum { MEMORY_SIZE_AT = 288 };
+#define TEXTURES_2D_AND_FURTHER                                                                                                   \
+    22, 23, 73, 74, 70, 71, 72, 45, 46, 24, 25, 26, 47, 48, 49, 52, 42, 43, 27, 28, 29, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, \
+        66, 67, 68
 static const short OF_CUDA_12[] = {
-    -8, 12, 10,  -11, 1,   2,   3,   4,    5,  6,   7,   13,  -9,  75,  76,  -14, -51, 15,  16,  17,  18,  19, 20, NOTHING + 40, -30, 31,
-    32, 33, 34,  50,  35,  40,  41,  36,   37, 38,  108, 39,  78,  79,  80,  -81, 82,  83,  84,  85,  86,  87, 88, 89,           90,  91,
-    95, 96, -97, 100, 101, 106, 109, -111, 99, 112, 113, 114, 115, 116, 117, 118, 119, 121, 125, 120, 129, 0};
+    -8,  12,  10,  -11, 1,   2,   3,   4,   5,
+    6,   7,   13,  -9,  75,  76,  -14, -51, 15,
+    16,  17,  18,  19,  20,  21,  77,  69,  TEXTURES_2D_AND_FURTHER,
+    -30, 31,  32,  33,  34,  50,  35,  40,  41,
+    36,  37,  38,  108, 39,  78,  79,  80,  -81,
+    82,  83,  84,  85,  86,  87,  88,  89,  90,
+    91,  95,  96,  -97, 100, 101, 106, 109, -111,
+    99,  112, 113, 114, 115, 116, 117, 118, 119,
+    121, 125, 120, 129, 0};
 static const short OF_CUDA_13[] = {
-    -8,  12,  10,  -11, 1,    2,  3,   4,   5,   6,   7,   -9,  75,  76,  -14, -51, 16,  18,  19,  NOTHING + 39, -30, 31,  32, 33,
-    34,  50,  35,  40,  41,   37, 38,  108, 39,  78,  79,  80,  -81, 82,  83,  84,  85,  86,  88,  89,           90,  91,  95, -97,
-    100, 101, 106, 109, -111, 99, 112, 113, 114, 115, 116, 117, 118, 119, 121, 125, 120, 129, 130, 131,          133, 134, 0};
+    -8,  12,  10,  -11, 1,   2,   3,   4,   5,   6,   7,    -9,  75,  76,  -14, -51, 16,  18,  19,  21,  77,  TEXTURES_2D_AND_FURTHER,
+    -30, 31,  32,  33,  34,  50,  35,  40,  41,  37,  38,   108, 39,  78,  79,  80,  -81, 82,  83,  84,  85,  86,
+    88,  89,  90,  91,  95,  -97, 100, 101, 106, 109, -111, 99,  112, 113, 114, 115, 116, 117, 118, 119, 121, 125,
+    120, 129, 130, 131, 133, 134, 0};
 
 static int properties_of(int number, char *properties, size_t size, const short *field)
 {
@@ -158,10 +167,6 @@ static int properties_of(int number, char *properties, size_t size, const short 
     memcpy(properties + MEMORY_SIZE_AT, &of->memory, 8);
     size_t at = MEMORY_SIZE_AT + 8;
     for (; *field; ++field) {
-        if (*field >= NOTHING) {
-            at += 4 * (size_t)(*field - NOTHING);
-            continue;
-        }
         size_t width = *field < 0 ? 8 : 4;
         int64_t value = of->attributes[*field < 0 ? -*field : *field];
         at = (at + width - 1) / width * width;

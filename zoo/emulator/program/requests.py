@@ -9,6 +9,7 @@ import numpy as np
 from zoo.contract.tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
 from zoo.errors import ZooError
 
+from .. import textures
 from ..check import arch_for, schedules
 from ..device import Device, Module, target_must_fit
 from ..errors import EmulatorError, LaunchError
@@ -326,11 +327,46 @@ class Requests:
             return INVALID_VALUE
         return SUCCESS, (), found.to_bytes()
 
+    # ---- textures and surfaces
+    def texture(self, arguments, data):
+        *modes, filter, scaled, normalized = struct.unpack("<6i", data[:24])
+        border = struct.unpack("<4f", data[24:])
+
+        def made(image):
+            read = "normalized" if scaled and image.type in ("u8", "s8", "u16", "s16") else "element"  # others are read as they are
+            names = [textures.ADDRESSES[mode] for mode in modes]
+            return textures.texture(
+                image, filter=textures.FILTERS[filter], address_mode=names, normalized=normalized, read=read, border=border
+            )
+
+        return self._object("texture", arguments, made)
+
+    def surface(self, arguments, _):
+        return self._object("surface", arguments, textures.Surface)
+
+    def _object(self, what, arguments, made):
+        address, type, channels, *dims, geometry, layers, pitch, linear = arguments[:10]
+        geometry = list(textures.GEOMETRIES)[geometry]
+        gpu = self._gpu()
+        try:
+            image = textures.image(
+                address, list(textures.TYPES)[type], dims[: textures.GEOMETRIES[geometry]], channels, geometry=geometry, layers=layers,
+                pitch=pitch or None, linear=bool(linear),
+            )  # fmt: skip
+            gpu.memory.span(address, image.bytes)
+            return SUCCESS, (gpu.add_object(made(image)),), b""
+        except EmulatorError as error:
+            self._seen.note(f"a {what} is refused: {error}")
+            return INVALID_VALUE
+
+    def drop(self, arguments, _):
+        return SUCCESS if self._gpu().textures.pop(arguments[0], None) else INVALID_VALUE
+
 
 # In the order of stand_in.h.
 _NAMES = (
     "refuse", "device", "allocate", "free", "write", "read", "copy", "fill", "module", "function", "variable", "launch", "set_function",
-    "function_facts", "occupancy", "tensor_map", "note", "im2col_map", "set_stack",
+    "function_facts", "occupancy", "tensor_map", "note", "im2col_map", "texture", "surface", "drop", "set_stack",
 )  # fmt: skip
 
 

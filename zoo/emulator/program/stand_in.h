@@ -1,6 +1,6 @@
 // A stand-in for the CUDA runtime and driver: programs that are started by `zoo emulate PROGRAM` call these functions in place of NVIDIA's.
 //
-//   program --cuda*, cu*--> device.c  memory.c  streams.c  launches.c  driver.c --ask--> connection.c ==socket==> zoo/emulator/program/requests.py
+//   program --cuda*, cu*--> device.c  memory.c  arrays.c  objects.c  streams.c  launches.c  driver.c --ask--> connection.c ==socket==> zoo/emulator/program/requests.py
 //
 // Device memory is the emulator's. Managed and pinned memory is mapped here, at the address that it has on the device, and copied around each
 // launch. An operation of a stream runs when it is enqueued, unless the stream is captured: then a graph keeps it.
@@ -48,6 +48,9 @@ enum request {
     TENSOR_MAP,
     NOTE,
     IM2COL_MAP,
+    TEXTURE,
+    SURFACE,
+    DROP,
     SET_STACK,
 };
 
@@ -76,6 +79,28 @@ const struct device* device(void);
 struct extent {
     unsigned x, y, z;
 };
+
+struct channels {  // as programs describe texels: bits of each channel, and a kind
+    int x, y, z, w, kind;
+};
+struct format {
+    unsigned type, channels, bytes;
+};
+int format_of(const struct channels* channels, struct format* format);
+int format_of_driver(int number, unsigned channels, struct format* format);
+
+struct size {
+    size_t width, height, depth;  // 0: there is no such dimension
+};
+enum { LAYERED = 1, FOR_SURFACES = 2, CUBE = 4, FOR_GATHER = 8 };
+struct array {
+    char* start;
+    size_t pitch, width, height, depth;  // of layers, the depth is their number
+    unsigned flags;
+    struct format format;
+};
+static inline size_t rows_of(const struct array* array) { return array->height ? array->height : 1; }
+static inline size_t slices_of(const struct array* array) { return array->depth ? array->depth : 1; }
 
 struct function {
     const void* host;  // the address that the program launches it by

@@ -1,0 +1,40 @@
+"""Programs with CUDA arrays, textures and surfaces over the stand-in for the runtime and the driver."""
+
+import shutil
+import sys
+
+import pytest
+from host_compiler import PROGRAMS, compiled
+
+from zoo.emulator.program import start
+
+SOURCE = PROGRAMS / "textures.cu"
+pytestmark = pytest.mark.skipif(not (sys.platform == "linux" and shutil.which("cc")), reason="a C compiler makes the stand-in")
+
+
+@pytest.fixture(scope="session")
+def program(folder_of_the_run):
+    return compiled(SOURCE.name, folder_of_the_run)
+
+
+def test_texels_come_back_from_every_kind_of_memory_that_holds_them(program, capfd):
+    result = start(program, ["right"])
+    assert (result.status, result.causes, result.seen.refusals) == (0, [], []), capfd.readouterr().out
+    said = " ".join(result.seen.notes)
+    assert "a texture is refused: texture: the address" in said and "is not a multiple of 512" in said
+
+
+def test_a_surface_left_and_a_texture_read_behind_its_write_are_found(program):
+    result = start(program, ["wrong"], count=1)
+    assert all(cause.severity == "error" for cause in result.causes)
+    found = {cause.kind: str(cause.place) for cause in result.causes}
+    assert len(result.causes) == 2 and found.keys() == {"out-of-bounds", "race"}
+    lines = SOURCE.read_text().splitlines()
+    for kind, text in (("out-of-bounds", "void past_the_end"), ("race", "tex2D<float>(image, x +")):
+        line = next(number for number, line in enumerate(lines, 1) if text in line)
+        assert f"textures.cu:{line}," in found[kind]
+
+
+def test_a_texture_with_srgb_is_refused_by_that_word(program):
+    result = start(program, ["srgb"])
+    assert result.seen.refusals == ["the program makes a texture with sRGB, which is not covered"]

@@ -1,0 +1,546 @@
+"""Textures and surfaces by handle: texels against a scalar reading of the programming guide's formulas, and what is wrong with an access."""
+
+import math
+
+import numpy as np
+import pytest
+from core_support import kernel, kinds, launch, only
+
+from zoo import emulator
+from zoo.emulator import UnsupportedInstruction, textures
+from zoo.emulator.arguments import read as read_arguments
+from zoo.emulator.check import run
+from zoo.emulator.errors import LaunchError
+
+RNG = np.random.default_rng(7)
+
+
+# ---- the formulas, one coordinate at a time
+def place(x, extent, mode, normalized):
+    """A coordinate in texels, as the addressing mode changes it."""
+    if normalized:
+        whole = math.floor(x)
+        if mode == "wrap":
+            x -= whole
+        if mode == "mirror":
+            x = x - whole if whole % 2 == 0 else 1 - (x - whole)
+        x *= extent
+    return x
+
+
+def index(i, extent, mode):
+    if mode == "border":
+        return i if 0 <= i < extent else None
+    return i % extent if mode == "wrap" else min(max(i, 0), extent - 1)
+
+
+def sides(x, extent, mode, normalized, linear):
+    """[(index or None for the border, weight)]"""
+    x = place(x, extent, mode, normalized)
+    if not normalized and mode in ("wrap", "mirror"):
+        mode = "clamp"
+    if not linear:
+        return [(index(math.floor(x), extent, mode), 1.0)]
+    steps = math.floor(x * 256 + 0.5) - 128
+    low, weight = steps // 256, (steps % 256) / 256
+    return [(index(low, extent, mode), 1 - weight), (index(low + 1, extent, mode), weight)]
+
+
+def looked_up(texels, coordinates, modes, normalized, linear, border):
+    """texels: [z, y, x, channel], or fewer dimensions; coordinates x, y, z"""
+    extents = texels.shape[-2::-1]
+    total = np.zeros(texels.shape[-1])
+    ways = [sides(float(x), extent, mode, normalized, linear) for x, extent, mode in zip(coordinates, extents, modes, strict=False)]
+    for number in range(math.prod(map(len, ways))):
+        places, weight = [], 1.0
+        for way in ways:
+            number, which = divmod(number, len(way))
+            places.append(way[which][0])
+            weight *= way[which][1]
+        if weight:
+            value = np.array(border[: len(total)]) if None in places else texels[tuple(places[::-1])]
+            total += weight * value.astype(np.float64)
+    return total.astype(np.float32)
+
+
+# ---- kernels: thread i reads its coordinates from rows of %rd2 and writes four words to %rd0
+def fetching(instruction, coordinates, layer=False, type="f32"):
+    register = {"f32": "%f", "s32": "%r"}[type]
+    loads = "".join(
+        f"mul.wide.u32 %rd10, %r0, 4; add.s64 %rd10, %rd10, %rd2; ld.global.b32 {register}{10 + k}, [%rd10+{128 * k}];\n"
+        for k in range(coordinates)
+    )
+    if layer:
+        loads += f"mul.wide.u32 %rd10, %r0, 4; add.s64 %rd10, %rd10, %rd2; ld.global.b32 %r30, [%rd10+{128 * coordinates}];\n"
+    result = "%f" if ".f32" in instruction.split("v4")[1][:4] else "%r"
+    values = ", ".join(f"{result}{k}" for k in range(1, 5))
+    stores = "".join(f"st.global.b32 [%rd11+{4 * k}], {result}{k + 1};\n" for k in range(4))
+    return kernel(
+        loads + instruction.replace("RESULT", f"{{{values}}}") + f"\nmul.wide.u32 %rd11, %r0, 16; add.s64 %rd11, %rd11, %rd0;\n{stores}",
+        parameters=3,
+    )
+
+
+def fetched(gpu, handle, instruction, *coordinates, layer=None, dtype=np.float32, **options):
+    """(32, 4) values"""
+    result = gpu.alloc(32 * 16)
+    rows = [np.asarray(row).astype(np.int32 if ".s32 RESULT" in instruction else np.float32) for row in coordinates]
+    count, type = len(rows), "s32" if ".s32 RESULT" in instruction else "f32"
+    if layer is not None:
+        rows.append(np.asarray(layer, np.int32).view(rows[0].dtype) if type == "f32" else np.asarray(layer, np.int32))
+    data = gpu.alloc(np.stack(rows))
+    text = fetching(instruction, count, layer is not None, type)
+    report = launch(text, device=gpu, params=[result, handle, data], **options)
+    return gpu.read(result, (32, 4), dtype), report
+
+
+def image_of(shape, dtype, channels):
+    """Texels with a last dimension of channels."""
+    kind = np.dtype(textures.TYPES[dtype])
+    if kind.kind == "f":
+        return RNG.standard_normal((*shape, channels)).astype(kind)
+    whole = np.iinfo(kind)
+    return RNG.integers(whole.min, whole.max, (*shape, channels), endpoint=True, dtype=kind)
+
+
+TEX = {1: "tex.1d.v4.f32.f32 RESULT, [%rd1, {%f10}];", 2: "tex.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}];",
+       3: "tex.3d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11, %f12, %f12}];"}  # fmt: skip
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("mode", textures.ADDRESSES)
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_coordinates_beyond_the_edge_read_what_the_addressing_mode_says(dimensions, normalized, linear, mode):
+    gpu = emulator.Device()
+    shape = (3, 5, 6)[3 - dimensions :]
+    texels = image_of(shape, "f32", 2)
+    border = (0.25, -3.0, 7.0, 9.0)
+    handle = gpu.texture(
+        gpu.alloc(texels), "f32", shape[::-1], 2, filter="linear" if linear else "point", address_mode=mode, normalized=normalized, border=border
+    )  # fmt: skip
+    coordinates = [RNG.uniform(-2.3, 3.3, 32) * (1 if normalized else extent) for extent in shape[::-1]]
+    coordinates = [np.float32(row) for row in coordinates]
+    found, report = fetched(gpu, handle, TEX[dimensions], *coordinates)
+    assert report.ok, report
+    expected = [looked_up(texels, point, (mode,) * 3, normalized, linear, border) for point in zip(*coordinates, strict=True)]
+    np.testing.assert_array_equal(found[:, :2], expected)
+
+
+def test_each_dimension_has_its_own_addressing_mode():
+    gpu = emulator.Device()
+    texels = image_of((4, 4), "f32", 1)
+    handle = gpu.texture(gpu.alloc(texels), "f32", (4, 4), address_mode=("wrap", "border"), normalized=True, border=(5, 0, 0, 0))
+    x, y = np.float32(np.linspace(-1, 2, 32)), np.float32(np.linspace(1.5, -0.6, 32))
+    found, report = fetched(gpu, handle, TEX[2], x, y)
+    expected = [looked_up(texels, point, ("wrap", "border"), True, False, (5,)) for point in zip(x, y, strict=True)]
+    assert report.ok
+    np.testing.assert_array_equal(found[:, :1], expected)
+    assert (found[:, 0] == 5).any()
+
+
+@pytest.mark.parametrize("dtype", ["u8", "s8", "u16", "s16"])
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_normalized_reads_scale_to_one_before_they_are_filtered(dtype, channels):
+    gpu = emulator.Device()
+    texels = image_of((3, 4), dtype, channels)
+    texels[0, 0] = np.iinfo(texels.dtype).min
+    handle = gpu.texture(gpu.alloc(texels), dtype, (4, 3), channels, filter="linear", read="normalized")
+    x, y = np.float32(RNG.uniform(-1, 5, 32)), np.float32(RNG.uniform(-1, 4, 32))
+    found, report = fetched(gpu, handle, TEX[2], x, y)
+    whole = np.maximum(texels / float(np.iinfo(texels.dtype).max), -1)
+    assert report.ok
+    np.testing.assert_array_equal(
+        found[:, :channels], [looked_up(whole, point, ("clamp",) * 2, False, True, ()) for point in zip(x, y, strict=True)]
+    )
+
+
+@pytest.mark.parametrize("dtype", [*textures.TYPES])
+@pytest.mark.parametrize("channels", [1, 4])
+def test_elements_keep_their_type_and_sign(dtype, channels):
+    gpu = emulator.Device()
+    texels = image_of((40,), dtype, channels)
+    handle = gpu.texture(gpu.alloc(texels), dtype, (40,), channels, linear=True)
+    at = RNG.permutation(40)[:32]
+    type = "f32" if dtype[0] == "f" else f"{dtype[0]}32"
+    out = {"f32": np.float32, "s32": np.int32, "u32": np.uint32}[type]
+    instruction = f"tex.1d.v4.{type}.s32 RESULT, [%rd1, {{%r10}}];"
+    found, report = fetched(gpu, handle, instruction, at, dtype=out)
+    assert report.ok, report
+    np.testing.assert_array_equal(found[:, :channels], texels[at].astype(out))
+
+
+def test_linear_memory_reads_zero_outside():
+    gpu = emulator.Device()
+    handle = gpu.texture(gpu.alloc(np.ones(8, np.float32)), "f32", (8,), linear=True)
+    at = np.arange(-8, 24)
+    found, report = fetched(gpu, handle, "tex.1d.v4.f32.s32 RESULT, [%rd1, {%r10}];", at)
+    assert report.ok
+    np.testing.assert_array_equal(found[:, 0], (at >= 0) & (at < 8))
+
+
+def test_rows_of_pitched_memory_are_apart():
+    gpu = emulator.Device()
+    rows = np.full((4, 64), 99, np.uint8)
+    texels = image_of((4, 12), "f32", 1)
+    rows[:, :48] = texels.view(np.uint8).reshape(4, 48)
+    handle = gpu.texture(gpu.alloc(rows), "f32", (12, 4), pitch=64)
+    x, y = np.arange(32) % 12, np.arange(32) % 4
+    found, report = fetched(gpu, handle, TEX[2], x + 0.5, y + 0.5)
+    assert report.ok
+    np.testing.assert_array_equal(found[:, 0], texels[y, x, 0])
+
+
+@pytest.mark.parametrize(("geometry", "shape"), [("a1d", (5,)), ("a2d", (3, 5))])
+def test_a_layer_is_chosen_and_never_filtered_across(geometry, shape):
+    gpu = emulator.Device()
+    texels = image_of((4, *shape), "f32", 1)
+    handle = gpu.texture(gpu.alloc(texels), "f32", shape[::-1], geometry=geometry, layers=4, filter="linear")
+    coordinates = [np.float32(RNG.uniform(-1, 6, 32)) for _ in shape]
+    layer = RNG.integers(0, 7, 32)
+    more = ", %f11, %f11" if geometry == "a2d" else ""
+    found, report = fetched(gpu, handle, f"tex.{geometry}.v4.f32.f32 RESULT, [%rd1, {{%r30, %f10{more}}}];", *coordinates, layer=layer)
+    expected = [
+        looked_up(texels[min(which, 3)], point, ("clamp",) * 2, False, True, ()) for which, *point in zip(layer, *coordinates, strict=True)
+    ]
+    assert report.ok
+    np.testing.assert_array_equal(found[:, :1], expected)
+
+
+@pytest.mark.parametrize("layered", [False, True])
+def test_a_direction_leaves_a_cube_on_its_longest_side(layered):
+    gpu = emulator.Device()
+    cubes = 2 if layered else 1
+    texels = image_of((6 * cubes, 4, 4), "f32", 1)
+    geometry = "acube" if layered else "cube"
+    handle = gpu.texture(gpu.alloc(texels), "f32", (4, 4), geometry=geometry, layers=6 * cubes, normalized=True)
+    s, t, r = np.float32(RNG.uniform(-1, 1, (3, 32)))
+    layer = RNG.integers(0, cubes, 32)
+    where = "{%r30, %f10, %f11, %f12}" if layered else "{%f10, %f11, %f12, %f12}"
+    found, report = fetched(gpu, handle, f"tex.{geometry}.v4.f32.f32 RESULT, [%rd1, {where}];", s, t, r, layer=layer)
+    expected = []
+    for which, x, y, z in zip(layer, *(row.astype(float) for row in (s, t, r)), strict=True):
+        longest = max(abs(x), abs(y), abs(z))
+        face, a, b = (
+            (0, -z, -y) if x == longest else (1, z, -y) if -x == longest else (2, x, z) if y == longest else (3, x, -z) if -y == longest
+            else (4, x, -y) if z == longest else (5, -x, -y)
+        )  # fmt: skip
+        point = (a / longest + 1) / 2, (b / longest + 1) / 2
+        expected.append(looked_up(texels[6 * which + face], point, ("clamp",) * 2, True, False, ()))
+    assert report.ok
+    np.testing.assert_array_equal(found[:, :1], expected)
+
+
+@pytest.mark.parametrize("component", "rgba")
+def test_a_gather_gives_the_corners_counter_clockwise(component):
+    gpu = emulator.Device()
+    texels = image_of((4, 5), "s16", 4)
+    handle = gpu.texture(gpu.alloc(texels), "s16", (5, 4), 4)
+    x, y = np.float32(RNG.uniform(-1, 6, 32)), np.float32(RNG.uniform(-1, 5, 32))
+    instruction = f"tld4.{component}.2d.v4.s32.f32 RESULT, [%rd1, {{%f10, %f11}}];"
+    found, report = fetched(gpu, handle, instruction, x, y, dtype=np.int32)
+    assert report.ok
+    for lane in range(32):
+        (left, _), (right, _) = sides(float(x[lane]), 5, "clamp", False, True)
+        (top, _), (bottom, _) = sides(float(y[lane]), 4, "clamp", False, True)
+        corners = [texels[j, i, "rgba".index(component)] for i, j in ((left, bottom), (right, bottom), (right, top), (left, top))]
+        assert found[lane].tolist() == corners
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    ["tex.level.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], %f10;",
+     "tex.grad.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], {%f10, %f10}, {%f11, %f11};",
+     "tex.base.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}];"],
+)  # fmt: skip
+def test_a_level_of_detail_changes_nothing_where_there_is_one_level(instruction):
+    gpu = emulator.Device()
+    texels = image_of((4, 5), "f32", 1)
+    handle = gpu.texture(gpu.alloc(texels), "f32", (5, 4))
+    x, y = RNG.integers(0, 5, 32), RNG.integers(0, 4, 32)
+    found, report = fetched(gpu, handle, instruction, x + 0.5, y + 0.5)
+    assert report.ok
+    np.testing.assert_array_equal(found[:, 0], texels[y, x, 0])
+
+
+def test_a_resident_texel_sets_the_predicate():
+    gpu = emulator.Device()
+    handle = gpu.texture(gpu.alloc(np.arange(8, dtype=np.float32)), "f32", (8,))
+    instruction = "tex.1d.v4.f32.f32 RESULT|%p1, [%rd1, {%f10}]; @!%p1 mov.f32 %f1, 0fBF800000;"
+    found, report = fetched(gpu, handle, instruction, np.arange(32) % 8)
+    assert report.ok
+    np.testing.assert_array_equal(found[:, 0], np.arange(32) % 8)
+
+
+def test_lanes_with_different_handles_read_different_textures():
+    gpu = emulator.Device()
+    first, second = (gpu.texture(gpu.alloc(np.full(32, value, np.float32)), "f32", (32,)) for value in (3, 4))
+    handles = np.where(np.arange(32) % 3 == 0, first, second).astype(np.uint64)
+    body = "mul.wide.u32 %rd4, %r0, 8; add.s64 %rd4, %rd4, %rd3; ld.global.b64 %rd5, [%rd4]; tex.1d.v4.f32.f32 RESULT, [%rd5, {%f10}];"
+    text = fetching(body, 1).replace("k_2\n)", "k_2,\n .param .u64 k_3\n)").replace("mov.u32 %r0", "ld.param.u64 %rd3, [k_3]; mov.u32 %r0")
+    result, data = gpu.alloc(512), gpu.alloc(np.arange(32, dtype=np.float32))
+    report = launch(text, device=gpu, params=[result, first, data, gpu.alloc(handles)])
+    assert report.ok, report
+    np.testing.assert_array_equal(gpu.read(result, (32, 4), np.float32)[:, 0], np.where(np.arange(32) % 3 == 0, 3, 4))
+
+
+@pytest.mark.quick
+def test_a_texel_that_nobody_wrote_is_reported():
+    gpu = emulator.Device()
+    written = np.ones(32 * 4, bool)
+    written[4 * 5 : 4 * 6] = False
+    handle = gpu.texture(gpu.alloc(np.ones(32, np.float32), written=written), "f32", (32,))
+    at = np.arange(32) + 0.5
+    assert "uninitialised-global" in kinds(fetched(gpu, handle, TEX[1], at)[1])
+    assert fetched(gpu, handle, TEX[1], np.where(at == 5.5, 0, at))[1].ok
+
+
+def test_the_memory_of_a_texture_may_not_be_freed_before_it_is_read():
+    gpu = emulator.Device()
+    address = gpu.alloc(np.ones(1 << 20, np.float32))
+    handle = gpu.texture(address, "f32", (1 << 20,))
+    far = (1 << 19) + np.arange(32)  # what is allocated next takes the beginning
+    assert fetched(gpu, handle, TEX[1], far)[1].ok
+    gpu.free(address)
+    assert kinds(fetched(gpu, handle, TEX[1], far)[1]) == {"out-of-bounds"}
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["no handle", "a surface's", "another geometry", "integers as floats", "floats as integers", "float coordinates of linear memory"],
+)
+def test_a_handle_that_does_not_fit_the_instruction_is_reported(what):
+    gpu = emulator.Device()
+    floats, whole = gpu.alloc(np.ones((8, 8), np.float32)), gpu.alloc(np.ones((8, 8), np.int32))
+    handle = {
+        "no handle": lambda: 12,
+        "a surface's": lambda: gpu.surface(floats, "f32", (8, 8)),
+        "another geometry": lambda: gpu.texture(floats, "f32", (64,)),
+        "integers as floats": lambda: gpu.texture(whole, "s32", (8, 8)),
+        "floats as integers": lambda: gpu.texture(floats, "f32", (8, 8)),
+        "float coordinates of linear memory": lambda: gpu.texture(floats, "f32", (64,), linear=True),
+    }[what]()
+    instruction = TEX[1] if "linear" in what else TEX[2].replace(".f32.f32", ".s32.f32") if what == "floats as integers" else TEX[2]
+    assert kinds(fetched(gpu, handle, instruction, np.arange(32) % 8, np.arange(32) % 8)[1]) == {"invalid-descriptor"}
+
+
+@pytest.mark.parametrize(
+    ("words", "of", "options"),
+    [("one of u8", ("bf16", (4, 4)), {}), ("positive sizes", ("f32", (4, 0)), {}), ("number of channels", ("f32", (4, 4), 3), {}),
+     ("layers do not go", ("f32", (4, 4)), {"layers": 2}), ("square faces", ("f32", (4, 4)), {"geometry": "cube", "layers": 5, "normalized": True}),
+     ("cube has normalized", ("f32", (4, 4)), {"geometry": "cube", "layers": 6}), ("linear memory has", ("f32", (4, 4)), {"linear": True}),
+     ("multiple of 32", ("f32", (4, 4)), {"pitch": 20}), ("filtering is for floats", ("u8", (4, 4)), {"filter": "linear"}),
+     ("of 8 and 16 bits", ("u32", (4, 4)), {"read": "normalized"}), ("the address mode", ("f32", (4, 4)), {"address_mode": "repeat"}),
+     ("has not 4 values", ("f32", (4, 4)), {"border": (1,)})],
+)  # fmt: skip
+def test_a_texture_that_no_device_makes_is_refused(words, of, options):
+    gpu = emulator.Device()
+    with pytest.raises(LaunchError, match=words):
+        gpu.texture(gpu.alloc(4096), *of, **options)
+    with pytest.raises(LaunchError, match="multiple of 512"):
+        gpu.texture(gpu.alloc(4096) + 4, "f32", (4, 4))
+
+
+def test_a_texture_by_name_is_refused_with_its_line():
+    text = kernel("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [image, {%f1, %f2}];").replace(
+        ".visible", ".global .align 8 .b64 image;\n.visible"
+    )
+    with pytest.raises(UnsupportedInstruction, match="given by a handle in a register"):
+        launch(text, params=[0, 0])
+
+
+# ---- surfaces
+def copying(load, store, coordinates="mul.lo.u32 %r10, %r0, 4; shr.u32 %r11, %r0, 3; and.b32 %r10, %r10, 31;"):
+    """Each thread loads from the surface %rd0 and stores in %rd1."""
+    return kernel(f"{coordinates}\n{load}\n{store}")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("size", "vector"), [(1, 1), (2, 1), (4, 1), (8, 1), (1, 4), (2, 2), (4, 4), (8, 2)])
+@pytest.mark.parametrize(
+    ("geometry", "shape"), [("1d", (1, 1, 40)), ("2d", (1, 6, 8)), ("3d", (2, 3, 8)), ("a1d", (6, 1, 8)), ("a2d", (2, 3, 8))]
+)
+def test_bytes_of_a_surface_are_copied_as_they_are(geometry, shape, size, vector):
+    gpu, total = emulator.Device(), size * vector
+    channels, dtype = {1: (1, "u8"), 2: (1, "u16"), 4: (1, "u32"), 8: (2, "u32"), 16: (4, "u32")}[total]
+    layers, extent = (shape[0] if geometry[0] == "a" else 1), {"1d": 1, "2d": 2, "3d": 3, "a1d": 1, "a2d": 2}[geometry]
+    texels = RNG.integers(0, 256, (math.prod(shape), total), dtype=np.uint8)
+    source, target = gpu.alloc(texels), gpu.alloc(np.zeros_like(texels))
+    dims = shape[::-1][:extent] if geometry != "1d" else (shape[2],)
+    first, second = (gpu.surface(address, dtype, dims, channels, geometry=geometry, layers=layers) for address in (source, target))
+    width = shape[2]
+    body = f"rem.u32 %r10, %r0, {width}; mul.lo.u32 %r10, %r10, {total}; div.u32 %r13, %r0, {width}; rem.u32 %r11, %r13, {shape[1]}; div.u32 %r12, %r13, {shape[1]};"
+    place = {
+        "1d": "{%r10}",
+        "2d": "{%r10, %r11}",
+        "3d": "{%r10, %r11, %r12, %r12}",
+        "a1d": "{%r12, %r10}",
+        "a2d": "{%r12, %r10, %r11, %r11}",
+    }
+    register = {1: "%h", 2: "%h", 4: "%r", 8: "%rd"}[size]
+    values = "{" + ", ".join(f"{register}{k + 5}" for k in range(vector)) + "}"
+    kind = f"{geometry}{f'.v{vector}' if vector > 1 else ''}.b{8 * size}.trap"
+    text = copying(f"suld.b.{kind} {values}, [%rd0, {place[geometry]}];", f"sust.b.{kind} [%rd1, {place[geometry]}], {values};", body)
+    report = launch(text, device=gpu, params=[first, second])
+    assert report.ok, report
+    np.testing.assert_array_equal(gpu.read(target, texels.shape, np.uint8)[:32], texels[:32])
+
+
+def of_one(gpu, how, x, y, scale=4):
+    """What lane 0 reads at byte x of row y of a surface of 4 x 4 floats that hold their number, or its report."""
+    surface = gpu.surface(gpu.alloc(np.arange(16, dtype=np.float32)), "f32", (4, 4))
+    result = gpu.alloc(4)
+    text = kernel(f"mov.s32 %r1, {x}; mov.s32 %r2, {y}; suld.b.2d.b32.{how} {{%r3}}, [%rd1, {{%r1, %r2}}]; st.global.b32 [%rd0], %r3;")
+    report = launch(text, device=gpu, block=1, params=[result, surface])
+    return gpu.read(result, 1, np.float32)[0], report
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("x", "y", "nearest"), [(16, 0, 3), (-4, 2, 8), (4, 4, 13), (0, -9, 0)])
+def test_outside_a_surface_a_read_traps_clamps_or_gives_zero(x, y, nearest):
+    gpu = emulator.Device()
+    assert "traps" in only(of_one(gpu, "trap", x, y)[1], "out-of-bounds").message
+    for how, value in (("clamp", nearest), ("zero", 0)):
+        found, report = of_one(gpu, how, x, y)
+        assert report.ok and found == value
+    found, report = of_one(gpu, "trap", 8, 3)
+    assert report.ok and found == 14
+
+
+@pytest.mark.parametrize(("how", "changed"), [("trap", ()), ("zero", ()), ("clamp", (15,))])
+def test_outside_a_surface_a_write_changes_only_what_it_may(how, changed):
+    gpu = emulator.Device()
+    memory = gpu.alloc(np.zeros(16, np.float32))
+    text = kernel(f"mov.s32 %r1, 16; mov.s32 %r2, 7; sust.b.2d.b32.{how} [%rd0, {{%r1, %r2}}], {{%r1}};", parameters=1)
+    report = launch(text, device=gpu, block=1, params=[gpu.surface(memory, "f32", (4, 4))])
+    assert kinds(report) == ({"out-of-bounds"} if how == "trap" else set())
+    assert tuple(np.flatnonzero(gpu.read(memory, 16, np.int32))) == changed
+
+
+def test_a_byte_coordinate_that_is_not_a_multiple_is_reported():
+    assert kinds(of_one(emulator.Device(), "trap", 6, 0)[1]) == {"misaligned"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "stored"), [("f16", [1.5, -2.25], [1.5, -2.25]), ("u8", [7, 255], [7, 255]), ("s16", [-3, 9], [-3, 9])]
+)
+def test_a_formatted_store_converts_to_the_texels_type(dtype, values, stored):
+    gpu = emulator.Device()
+    kind = np.dtype(textures.TYPES[dtype])
+    memory = gpu.alloc(2 * 2 * kind.itemsize * 2)
+    words = np.array(values, np.float32 if dtype[0] == "f" else np.int32).view(np.uint32)
+    text = kernel(f"mov.s32 %r1, 1; sust.p.2d.v2.b32.trap [%rd0, {{%r1, %r1}}], {{{words[0]}, {words[1]}}};", parameters=1)
+    report = launch(text, device=gpu, block=1, params=[gpu.surface(memory, dtype, (2, 2), 2)])
+    assert report.ok, report
+    assert gpu.read(memory, (4, 2), kind)[3].tolist() == stored
+    assert gpu.written(memory, 8 * kind.itemsize).tolist() == [False] * (6 * kind.itemsize) + [True] * (2 * kind.itemsize)
+
+
+def test_a_formatted_store_of_too_large_an_integer_or_too_few_channels_is_not_trusted():
+    gpu = emulator.Device()
+    memory = gpu.alloc(4)
+    text = kernel("mov.s32 %r1, 0; sust.p.1d.v2.b32.trap [%rd0, {%r1}], {300, 1};", parameters=1)
+    assert kinds(launch(text, device=gpu, block=1, params=[gpu.surface(memory, "u8", (1,), 4)])) == {"arithmetic"}
+    assert gpu.written(memory, 4).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "start", "result"),
+    [("sured.b.add.1d.u32.trap", 5, 5 + sum(range(32))), ("sured.b.min.1d.s32.trap", -3, -3), ("sured.b.max.1d.u32.trap", 2, 31),
+     ("sured.b.or.1d.b32.trap", 32, 63), ("sured.b.and.1d.b32.trap", 7, 0), ("sured.p.max.1d.b32.trap", -5, 31)],
+)  # fmt: skip
+def test_a_reduction_counts_every_lane(instruction, start, result):
+    gpu = emulator.Device()
+    memory = gpu.alloc(np.array([0, start], np.int32))
+    surface = gpu.surface(memory, "s32", (2,))
+    text = kernel(f"mov.s32 %r1, {1 if '.p.' in instruction else 4}; {instruction} [%rd0, {{%r1}}], %r0;", parameters=1)
+    report = launch(text, device=gpu, params=[surface])
+    assert report.ok, report
+    assert gpu.read(memory, 2, np.int32).tolist() == [0, result]
+
+
+def test_ctas_that_reduce_into_one_surface_stay_in_one_process():
+    gpu = emulator.Device(jobs=2)
+    memory = gpu.alloc(np.zeros(1, np.uint32))
+    text = kernel("sured.b.add.1d.u32.trap [%rd0, {0}], 1;", parameters=1)
+    report = launch(text, device=gpu, grid=4, params=[gpu.surface(memory, "u32", (1,))])
+    assert report.ok and "sured" in report.together
+    assert gpu.read(memory, 1, np.uint32)[0] == 128
+
+
+def test_queries_answer_sizes():
+    gpu = emulator.Device()
+    texture = gpu.texture(gpu.alloc(480), "f32", (5, 4), geometry="a2d", layers=6, normalized=True)
+    surface = gpu.surface(gpu.alloc(480), "f32", (5, 4, 6))
+    asked = ["txq.width", "txq.height", "txq.depth", "txq.array_size", "txq.normalized_coords", "txq.num_mipmap_levels"]
+    asked += ["suq.width", "suq.height", "suq.depth", "suq.array_size"]
+    body = "".join(
+        f"{name}.b32 %r1, [%rd{2 if name[0] == 's' else 1}]; st.global.b32 [%rd0+{4 * k}], %r1;\n" for k, name in enumerate(asked)
+    )
+    result = gpu.alloc(40)
+    assert launch(kernel(body, parameters=3), device=gpu, block=1, params=[result, texture, surface]).ok
+    assert gpu.read(result, 10, np.int32).tolist() == [5, 4, 0, 6, 1, 1, 5, 4, 6, 0]
+
+
+# ---- coherence
+_READS = {
+    "tex": "tex.1d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f10}]; mov.b32 %r3, %f1;",
+    "suld": "suld.b.1d.b32.trap {%r3}, [%rd0, {%r1}];",
+}
+_WRITES = {"sust": "sust.b.1d.b32.trap [%rd0, {%r1}], {%r0};", "st.global": "st.global.b32 [%rd5], %r0;"}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("read", _READS)
+@pytest.mark.parametrize("write", _WRITES)
+def test_a_read_behind_a_write_of_the_same_launch_is_a_race(read, write):
+    def launched(*order, jobs=1, grid=1):
+        gpu = emulator.Device(jobs=jobs)
+        memory, result = gpu.alloc(np.zeros(128, np.float32)), gpu.alloc(512)
+        body = """mov.u32 %r4, %ctaid.x; shl.b32 %r4, %r4, 5; add.u32 %r0, %r0, %r4; shl.b32 %r1, %r0, 2; cvt.rn.f32.u32 %f10, %r0;
+            mul.wide.u32 %rd4, %r0, 4; add.s64 %rd5, %rd2, %rd4; add.s64 %rd6, %rd3, %rd4;"""
+        text = kernel(body + "".join(order) + "st.global.b32 [%rd6], %r3;", parameters=4)
+        handles = gpu.surface(memory, "f32", (128,)), gpu.texture(memory, "f32", (128,))
+        return launch(text, device=gpu, grid=grid, params=[*handles, memory, result])
+
+    before, after = _READS[read], _WRITES[write]
+    assert kinds(launched(after, before)) == {"race"}
+    assert launched(before, after).ok  # a thread may write in place what it has read
+    assert launched(before, after, jobs=2, grid=4).ok
+    elsewhere = before.replace("[%rd0, {%r1}]", "[%rd0, {0}]").replace("{%f10}", "{0f00000000}")
+    assert kinds(launched(elsewhere, after, jobs=2, grid=4)) == {"race"}  # CTA 0 writes what the others read
+
+
+# ---- arguments of a launch as data
+def test_a_file_of_arguments_gives_textures_surfaces_and_multicast_memory(tmp_path):
+    texels = RNG.integers(0, 256, (3, 2, 4), dtype=np.uint8)  # rows, texels, channels
+    np.save(tmp_path / "texels.npy", texels)
+    (tmp_path / "spec.toml").write_text("""
+[[args]]
+name = "image"
+dtype = "u8"
+shape = [3, 2, 4]
+fill = "texels.npy"
+texture = { channels = 4, normalized = true, address = ["wrap", "clamp"], read = "normalized", filter = "linear" }
+[[args]]
+name = "out"
+dtype = "f32"
+shape = [2, 1, 5]
+fill = "empty"
+surface = { geometry = "a2d" }
+[[args]]
+name = "count"
+dtype = "u32"
+shape = [1]
+multicast = true
+""")
+    body = """mov.f32 %f10, 0fBE800000; mov.f32 %f11, 0f3F000000;
+        tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd0, {%f10, %f11}];
+        mov.u32 %r1, 1; mov.u32 %r2, 16; mov.u32 %r3, 0; mov.b32 %r4, %f3;
+        sust.b.a2d.b32.trap [%rd1, {%r1, %r2, %r3, %r3}], {%r4}; multimem.red.add.u32 [%rd2], 3;"""
+    arguments, _ = read_arguments(tmp_path / "spec.toml")
+    result = run(emulator.Module(kernel(body, parameters=3)), "k", 1, 1, arguments)
+    assert not result.failed() and not result.causes
+    whole = texels / 255.0
+    assert result.arrays["out"][1, 0, 4] == np.float32(whole[1, 1, 2]) and result.arrays["count"][0] == 3

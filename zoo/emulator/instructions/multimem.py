@@ -1,0 +1,33 @@
+"""multimem: loads, stores and reductions of all devices' copies, of which there is one. A reduction of one value is that value."""
+
+from . import instruction
+from .memory import load, reduction, store
+
+_BITS = {"bf16x2": "b32", "e4m3": "b8", "e5m2": "b8", "e4m3x2": "b16", "e5m2x2": "b16", "e4m3x4": "b32", "e5m2x4": "b32"}
+
+
+def _plain(ins):
+    """Types of which only the bits matter, as loads and stores know them."""
+    ins.modifiers = [_BITS.get(modifier, modifier) for modifier in ins.modifiers]
+
+
+@instruction("multimem.ld_reduce")
+def load_reduce(ins):
+    """Load a value of all copies, reduced"""
+    ins.choice("min", "max", "add", "and", "or", "xor")
+    ins.choice("acc::f32", "acc::f16", default=None)
+    _plain(ins)
+    return load(ins)
+
+
+@instruction("multimem.st")
+def store_all(ins):
+    """Store a value to all copies"""
+    _plain(ins)
+    return store(ins)
+
+
+@instruction("multimem.red")
+def reduce_all(ins):
+    """Combine a value with all copies"""
+    return reduction(ins)

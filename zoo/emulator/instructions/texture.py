@@ -1,0 +1,244 @@
+"""Texture instructions: tex, tld4 and txq with handles in registers, as nvcc compiles texture objects."""
+
+import numpy as np
+
+from .. import memory, textures
+from ..lanes import mask_of
+from ..parser import Address, PredicatePair, Register, TensorAddress, Vector
+from . import bits_of, instruction
+
+_COMPONENTS = ("r", "g", "b", "a")
+_INTEGERS = {"u32": np.uint32, "s32": np.int32}
+
+
+def handle_of(ins, operand):
+    """The slot of a handle in brackets."""
+    if isinstance(operand, TensorAddress):
+        operand = operand.map
+    if not isinstance(operand, Address) or not isinstance(operand.base, Register) or operand.offset:
+        ins.unsupported("a texture or surface that is named and not given by a handle in a register")
+    return ins.read(operand.base, "u64")
+
+
+def part_of(lanes, chosen):
+    """The lanes of `lanes` that `chosen`, one entry for each of them, selects."""
+    full = np.zeros(32, bool)
+    full[mask_of(lanes)] = chosen
+    return bits_of(full)
+
+
+def objects(ins, warp, lanes, slot, kind):
+    """(object, its lanes) for each handle; a handle of no such object is reported."""
+    handles = memory.select(warp.values[slot], lanes)
+    known = warp.machine.device.textures
+    for handle in dict.fromkeys(handles.tolist()):
+        part = part_of(lanes, handles == handle)
+        found = known.get(handle)
+        if not isinstance(found, kind):
+            words = f"{handle:#x} is the handle of no {kind.__name__.lower()}"
+            ins.report(warp, part, "invalid-descriptor", words + (f": it is a {type(found).__name__.lower()}'s" if found else ""))
+            found = None
+        yield found, part
+
+
+def coordinates_of(ins, geometry, type, k=1):
+    """(slot of the layer or None, slots of the coordinates)"""
+    address = ins.operands[k]
+    items = ins.items(address.coordinates)
+    if address.rest:
+        ins.unsupported("a sampler of its own")
+    layered = geometry in ("a1d", "a2d", "acube")
+    count = 3 if "cube" in geometry else textures.GEOMETRIES[geometry]
+    if len(items) < layered + count:
+        ins.unsupported(f"{len(items)} coordinates for .{geometry}")
+    layer = ins.read(items[0], "u32") if layered else None
+    return layer, [ins.read(item, type) for item in items[layered : layered + count]]
+
+
+def check_written(ins, warp, lanes, addresses, size):
+    """Caches of textures and surfaces do not follow what the same launch writes."""
+    marks = warp.machine.memory.marks
+    if marks is None:
+        return
+    index = addresses - memory.GLOBAL_BASE
+    good = (index >= 0) & (index + size <= marks[1].size)
+    written = good.copy()
+    written[good] = (marks[1][index[good][:, None] + np.arange(size)] & memory.WRITTEN).any(axis=1)
+    if written.any():
+        address = int(addresses[written][0])
+        words = (
+            f"it reads {address:#x}, which this launch has written: textures and surfaces are not coherent with writes of the same launch"
+        )
+        ins.report(warp, part_of(lanes, written), "race", words, address)
+
+
+def _read(ins, warp, lanes, image, tap, layer, chosen):
+    """(lanes, channels) texels, zeros where not chosen."""
+    data = np.zeros((len(chosen), image.channels), image.dtype)
+    if chosen.any():
+        part = part_of(lanes, chosen)
+        x, *others = (index[chosen] for index in tap.indices)
+        addresses = image.offsets(x * image.texel, others, layer[chosen])
+        check_written(ins, warp, part, addresses, image.texel)
+        found = memory.read_global(ins, warp, part, addresses, image.texel)
+        data[chosen] = np.ascontiguousarray(found).view(image.dtype).reshape(-1, image.channels)
+    return data
+
+
+def _values(ins, warp, lanes, texture, tap, layer):
+    """(lanes, 4) values of one texel of each lane: with the border's, and with what absent channels give."""
+    image = texture.image
+    data = textures.as_read(texture, _read(ins, warp, lanes, image, tap, layer, tap.inside & (tap.weight > 0)))
+    values = np.zeros((len(data), 4), data.dtype)
+    values[:, 3] = 1
+    values[:, : image.channels] = data
+    outside = ~tap.inside
+    if outside.any():
+        border = np.zeros(4) if image.linear else np.array(texture.border)
+        values[outside] = border if texture.gives_floats else border.astype(np.int64)
+    return values
+
+
+class _Fetch:
+    """What tex and tld4 have in common: the destinations, the handle and the coordinates."""
+
+    def __init__(self, ins, geometry, type, coordinate_type):
+        destination = ins.operands[0]
+        resident = None
+        if isinstance(destination, PredicatePair):
+            destination, resident = destination.first, ins.write(destination.second, "pred")
+        self.ins, self.geometry, self.type = ins, geometry, type
+        self.resident = resident
+        self.destinations = ins.write_list(destination, type)
+        if not isinstance(ins.operands[1], TensorAddress) or len(self.destinations) != 4:
+            ins.unsupported("it has not four destinations and a texture with coordinates")
+        self.handle = handle_of(ins, ins.operands[1])
+        self.layer, self.coordinates = coordinates_of(ins, geometry, coordinate_type)
+        ins.program.reads_textures = True
+
+    def run(self, warp, lanes, fetch):
+        """fetch(texture, lanes, coordinates, layer) -> (lanes, 4) values"""
+        ins, values = self.ins, warp.values
+        for texture, part in objects(ins, warp, lanes, self.handle, textures.Texture):
+            mask = mask_of(part)
+            result = np.zeros((part.bit_count(), 4))
+            if texture is not None and self._fits(warp, part, texture):
+                coordinates = [memory.select(values[slot], part) for slot in self.coordinates]
+                layer = np.zeros(len(result), np.int64)
+                if self.layer is not None:
+                    layer = memory.select(values[self.layer], part).astype(np.int64)
+                result = fetch(texture, part, coordinates, layer)
+            result = result.astype(np.float32) if self.type == "f32" else result.astype(np.int64).astype(_INTEGERS[self.type])
+            for slot, column in zip(self.destinations, result.T):
+                if slot is not None:
+                    values[slot][mask] = column
+            if self.resident is not None:
+                values[self.resident][mask] = True
+
+    def _fits(self, warp, lanes, texture):
+        image = texture.image
+        if image.geometry != self.geometry:
+            words = f"it reads a .{self.geometry} texture, and the handle is of a .{image.geometry} texture"
+            self.ins.report(warp, lanes, "invalid-descriptor", words)
+            return False
+        if texture.gives_floats != (self.type == "f32"):
+            words = f"it reads .{self.type}, and a texture of {image.type} with {texture.read} reads gives {'floats' if texture.gives_floats else 'integers'}"
+            self.ins.report(warp, lanes, "invalid-descriptor", words)
+            return False
+        return True
+
+    def on_face(self, texture, coordinates, layer):
+        """The coordinates on a cube's face, and the layer of the face."""
+        layers = texture.image.layers
+        if "cube" not in self.geometry:
+            return coordinates, np.minimum(layer, layers - 1)
+        face, x, y = textures.cube_face(*coordinates)
+        return [x, y], np.minimum(layer, layers // 6 - 1) * 6 + face
+
+
+@instruction("tex")
+def fetch(ins):
+    """Read a texture at coordinates, filtered; there is one level of detail"""
+    level = ins.choice("base", "level", "grad", default="base")
+    geometry = ins.choice(*textures.GEOMETRIES)
+    ins.choice("v4")
+    types = ins.types()
+    if len(types) != 2 or types[0] not in ("f32", *_INTEGERS) or types[1] not in ("f32", "s32"):
+        ins.unsupported("it needs the types of a texel, .f32, .u32 or .s32, and of coordinates, .f32 or .s32")
+    common = _Fetch(ins, geometry, *types)
+    more = {"base": 0, "level": 1, "grad": 2}[level]
+    ins.expect_operands(2 + more)
+    for k in range(2, 2 + more):
+        for slot in ins.operands[k].items if isinstance(ins.operands[k], Vector) else [ins.operands[k]]:
+            ins.read(slot, types[1])
+    floats = types[1] == "f32"
+
+    def look_up(warp, texture, lanes, coordinates, layer):
+        if texture.image.linear and floats:
+            ins.report(warp, lanes, "invalid-descriptor", "linear memory is read by integer coordinates (tex1Dfetch), not by float ones")
+            return np.zeros((len(layer), 4))
+        coordinates, layer = common.on_face(texture, coordinates, layer)
+        found = textures.taps(texture, coordinates) if floats else textures.texel(texture, coordinates)
+        values = [_values(ins, warp, lanes, texture, tap, layer) for tap in found]
+        return values[0] if len(values) == 1 else sum(value * tap.weight[:, None] for value, tap in zip(values, found))
+
+    def run(warp, lanes):
+        common.run(warp, lanes, lambda *arguments: look_up(warp, *arguments))
+
+    return run
+
+
+@instruction("tld4")
+def gather(ins):
+    """One component of the four texels that linear filtering would combine, counter-clockwise from the lower left"""
+    component = _COMPONENTS.index(ins.choice(*_COMPONENTS))
+    geometry = ins.choice("2d", "a2d", "cube", "acube")
+    ins.choice("v4")
+    types = ins.types()
+    if len(types) != 2 or types[0] not in ("f32", *_INTEGERS) or types[1] != "f32":
+        ins.unsupported("it needs the types of a texel, .f32, .u32 or .s32, and of coordinates, .f32")
+    common = _Fetch(ins, geometry, *types)
+    ins.expect_operands(2)
+
+    def look_up(warp, texture, lanes, coordinates, layer):
+        coordinates, layer = common.on_face(texture, coordinates, layer)
+        found = textures.footprint(texture, coordinates)
+        for tap in found:
+            tap.weight = np.ones(len(layer))
+        corners = [_values(ins, warp, lanes, texture, tap, layer)[:, component] for tap in found]
+        return np.stack([corners[2], corners[3], corners[1], corners[0]], axis=1)
+
+    def run(warp, lanes):
+        common.run(warp, lanes, lambda *arguments: look_up(warp, *arguments))
+
+    return run
+
+
+@instruction("txq")
+def query_texture(ins):
+    """A property of a texture"""
+    level = ins.flag("level")
+    name = ins.choice("width", "height", "depth", "array_size", "normalized_coords", "num_mipmap_levels", "num_samples")
+    ins.choice("b32")
+    ins.expect_operands(2 + level)
+    if level:
+        ins.read(2, "b32")
+
+    def answer(texture):
+        if name == "normalized_coords":
+            return int(texture.normalized)
+        return 1 if name in ("num_mipmap_levels", "num_samples") else texture.image.size(name)
+
+    return query(ins, textures.Texture, answer)
+
+
+def query(ins, kind, answer):
+    """The closure for d = answer(object)."""
+    handle, destination = handle_of(ins, ins.operands[1]), ins.write(0, "b32")
+
+    def run(warp, lanes):
+        for found, part in objects(ins, warp, lanes, handle, kind):
+            if destination is not None:
+                warp.values[destination][mask_of(part)] = 0 if found is None else answer(found)
+
+    return run
