@@ -121,6 +121,7 @@ TESTS = {
         "tests/emulator/test_barrier_edges.py",
         "tests/emulator/test_core_findings.py tests/emulator/test_core_machine.py tests/emulator/test_core_order.py",
     ),
+    "zoo/emulator/frames.py": ("tests/emulator/test_calls.py", "tests/emulator/test_calls_in_cuda.py"),
     "zoo/emulator/device.py": (
         "tests/emulator/test_device_edges.py",
         "tests/emulator/test_core_machine.py tests/emulator/test_launching.py",

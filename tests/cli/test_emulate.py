@@ -104,6 +104,18 @@ def test_an_npz_gives_arrays_and_scalars_in_its_order(emulate, tmp_path):
     assert np.load("out/x.npy").tolist() == [3] * 8
 
 
+def test_a_recursion_fits_the_stack_that_is_given(emulate):
+    down = (
+        ".func down(.param .u32 n) { .reg .pred %p; .reg .b32 %n; ld.param.u32 %n, [n]; setp.eq.u32 %p, %n, 0; @%p ret; sub.u32 %n, %n, 1; "
+    )
+    down += "{ .param .u32 m; st.param.u32 [m], %n; call down, (m); } ret; }\n"
+    kernel = ".visible .entry k() { { .param .u32 n; st.param.u32 [n], 100; call down, (n); } ret; }"
+    result = emulate(HEAD + down + kernel, "--block", "32")
+    assert result.exit_code == 1 and "stack-overflow" in result.output and "cudaLimitStackSize" in result.output
+    assert emulate(HEAD + down + kernel, "--block", "32", "--stack", "2048").exit_code == 0
+    assert emulate(HEAD + down + kernel, "--block", "32", "--stack", "1000000").exit_code == 2
+
+
 def test_a_launch_that_may_begin_early_waits_for_the_one_ahead(emulate):
     result = emulate(HEAD + DOUBLE, "--block", "32", "--programmatic", spec=TABLES)
     assert result.exit_code == 1 and "missing-dependency-wait" in result.output

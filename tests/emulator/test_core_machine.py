@@ -150,12 +150,6 @@ def test_calls_with_lanes_that_call_different_functions():
     np.testing.assert_array_equal(gpu.read(out, 32, np.uint32), [square[lane] * (1 if lane < 16 else 2) for lane in range(32)])
 
 
-def test_recursion_is_refused():
-    text = FUNCTIONS.split(".visible")[0] + ".func again()\n{ call again; ret; }\n.visible .entry k() { call again; ret; }"
-    with pytest.raises(emulator.UnsupportedInstruction, match="recursive"):
-        launch(text)
-
-
 # ---- memories --------------------------------------------------------------------------------------------------------
 def test_struct_parameter_constants_globals_and_local_memory():
     text = (

@@ -69,6 +69,15 @@ def test_findings_of_all_launches_are_shown_by_cause_and_kernel(program):
     assert words.endswith("result 2 errors")
 
 
+def test_a_program_sets_the_stack_of_its_threads_and_an_overflow_ends_its_launches(program, capfd):
+    """It also hands a kernel a function's address, which it read from a variable of the device."""
+    result = start(program, ["stack"], count=1)
+    assert (result.status, result.seen.refusals) == (0, []), capfd.readouterr().out
+    (cause,) = result.causes
+    assert cause.kind == "stack-overflow" and "a thread has 1,024" in cause.findings[0].message
+    assert cause.findings[0].source.endswith(f"host_program.cu:{lines_of('found = below')[0]}")
+
+
 def test_what_is_not_covered_ends_the_program_by_its_name(program, capfd):
     result = start(program, ["refused"])
     assert result.seen.refusals == ["the program calls cudaMallocMipmappedArray, which is not covered"]

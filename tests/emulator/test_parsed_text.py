@@ -166,19 +166,30 @@ def test_each_block_has_names_and_labels_of_its_own_and_those_around_it():
 
 
 def test_a_list_of_targets_leads_where_its_labels_stand():
-    function = body("""
+    function = body(
+        """
         T: .branchtargets A, B, A;
         U: .branchtargets B;
         P: .callprototype (.param .b32 _) _ (.param .b32 _);
+        Q: .callprototype ()_ (.param .align 8 .b8 _[24], .param .b8 _[]) .noreturn;
         C: .calltargets f, g;
+        call (%a), %d0, (%b), P;
+        call %d0, Q;
+        call %d0, C;
         brx.idx %a, T;
         brx.idx %a, U;
         A: one;
         B: two;
-    """)
-    first, second = (one.operands[1] for one in function.statements[:2])
-    assert [*map(shown, first.targets)] == ["label A@2", "label B@3", "label A@2"] and [*map(shown, second.targets)] == ["label B@3"]
-    assert first.function is function and first.targets[0].targets is None and len(function.statements) == 4
+    """,
+        ".func f() { ret; } .func g();",
+    )
+    prototype, other, listed = (one.operands[-1] for one in function.statements[:3])
+    assert [[one.size for one in variables] for variables in prototype.prototype] == [[4], [4]] and prototype.targets is None
+    assert [[one.size for one in variables] for variables in other.prototype] == [[], [24, None]]
+    assert [one.name for one in listed.targets] == ["f", "g"] and listed.prototype is None
+    first, second = (one.operands[1] for one in function.statements[3:5])
+    assert [*map(shown, first.targets)] == ["label A@5", "label B@6", "label A@5"] and [*map(shown, second.targets)] == ["label B@6"]
+    assert first.function is function and first.targets[0].targets is None and len(function.statements) == 7
 
 
 def variables(text):
@@ -460,6 +471,6 @@ def test_a_limit_takes_what_it_says_and_one_more_is_refused(monkeypatch, limit, 
 
 def test_the_limits_are_those_that_the_largest_kernels_are_far_from():
     assert (parser.MOST_CHARACTERS, parser.MOST_TOKENS, parser.MOST_REGISTERS, parser.MOST_STATEMENTS) == (2**22, 2**20, 2**17, 2**16)
-    assert (parser.MOST_BYTES, parser.MOST_RELOCATIONS, parser.LARGEST_ALIGNMENT, parser.DEEPEST) == (2**26, 256, 2**20, 64)
+    assert (parser.MOST_BYTES, parser.MOST_RELOCATIONS, parser.LARGEST_ALIGNMENT, parser.DEEPEST) == (2**26, 2**12, 2**20, 64)
     assert variables(f".global .align {2**20} .b8 a;")["a"][2] == 2**20
     parse(f"{HEAD}.entry k() .maxnreg {2**31 - 1} {{ .reg .b32 %none<0>; }}")

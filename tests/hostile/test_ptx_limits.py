@@ -71,18 +71,31 @@ def test_too_much_is_refused_in_words(what):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            entry("call f2999;", ".func f0() { ret; }\n" + "\n".join(f".func f{n}() {{ call f{n - 1}; ret; }}" for n in range(1, 3000))),
-            "functions that call each other 64 deep",
-        ),
         (entry(".local .b8 a[1000000];"), "bytes of local memory a thread, the limit is 524,288"),
         (entry("", parameters=".param .b8 p[40000]"), "bytes of parameters, the limit is 32,764"),
     ],
-    ids=["functions that call functions", "local memory", "parameters"],
+    ids=["local memory", "parameters"],
 )
 def test_too_much_of_one_kernel_is_refused_when_it_is_decoded(text, words):
     with pytest.raises(EmulatorError, match=words):
         launch(text)
+
+
+def test_functions_that_call_functions_run_until_the_stack_ends():
+    """The search for what a kernel reaches, and for functions that call themselves, must not go as deep as the calls."""
+    functions = ".func f0() { ret; }\n" + "\n".join(f".func f{n}() {{ call f{n - 1}; ret; }}" for n in range(1, 5000))
+    device = Device(arch="sm_90a")
+    assert device.launch(Module(entry("call f3000;", functions)), "k", 1, 32).ok
+    report = device.launch(Module(entry("call f4999;", functions)), "k", 1, 32)
+    assert [finding.kind for finding in report.findings] == ["stack-overflow"] and "too deep for the emulator" in str(report)
+
+
+def test_a_module_of_functions_that_may_all_call_each_other_is_decoded_in_time():
+    call = ".reg .b64 %p; mov.u64 %p, f0; P: .callprototype ()_ (); call %p, P; ret;"
+    functions = "\n".join(f".func f{n}() {{ {call} }}" for n in range(500))
+    began = time.process_time()
+    Module(entry("call f0;", functions)).program("k")
+    assert time.process_time() - began < 10
 
 
 ENDS = [".version", ".target", ".file 1", ".section", ".section .x {", ".alias", ".alias a,", ".visible", ".global", ".global .b8 a[",

@@ -68,6 +68,7 @@ class _Command(click.Command):
 @click.option("--block", type=Extent(), help="Threads of a CTA.")
 @click.option("--cluster", type=Extent(), help="CTAs of a cluster.")
 @click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
+@click.option("--stack", type=click.IntRange(1, 512 << 10), metavar="BYTES", help="Of a thread.  [default: 1024]")
 @click.option("--cooperative", is_flag=True, help="A cooperative launch: CTAs may wait for each other.")
 @click.option("--programmatic", is_flag=True, help="A launch that may begin early: griddepcontrol.wait comes before global memory.")
 @click.option("--args", "spec", type=_FILE, metavar="SPEC.toml|.npz", help="The arguments.")
@@ -150,6 +151,7 @@ def _ran(
     shared: int,
     cooperative: bool,
     programmatic: bool,
+    stack: int | None,
     arch: str | None,
     **schedules: Any,
 ) -> _Ran:
@@ -181,7 +183,8 @@ def _ran(
     with _watched(**schedules) as how:
         result = run(
             module, entry, grid, block, arguments,
-            cluster=cluster, shared_bytes=shared, arch=arch, scratch=scratch, cooperative=cooperative, programmatic=programmatic, **how,
+            cluster=cluster, shared_bytes=shared, arch=arch, scratch=scratch, cooperative=cooperative, programmatic=programmatic,
+            stack_bytes=stack, **how,
         )  # fmt: skip
     about = {"entry": entry, "target": module.target, "arch": arch, "grid": grid, "block": block}
     return _Ran(f"{entry} on {arch}, grid {_extent(grid)}, block {_extent(block)}", about, arguments, result)

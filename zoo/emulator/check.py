@@ -59,6 +59,7 @@ def run(
     scratch: Sequence[int] = (),
     cooperative: bool = False,
     programmatic: bool = False,
+    stack_bytes: int | None = None,
     **schedules: Any,
 ) -> Result:
     """Runs an entry as `under_schedules` does. `scratch`: sizes of buffers that follow the arguments; 0 is a null pointer."""
@@ -73,6 +74,8 @@ def run(
             raise LaunchError(f"{argument.name} is {what}, and the parameter {variable.name} has {variable.size} bytes")
 
     def launched(device, addresses):
+        if stack_bytes is not None:
+            device.stack_bytes = stack_bytes
         parameters = [_parameter(device, argument, addresses, variable.size) for argument, variable in zip(arguments, declared)]
         parameters += [device.alloc(np.zeros(size, np.uint8)) if size else 0 for size in scratch]
         how = {"cooperative": cooperative, "programmatic": programmatic}

@@ -11,10 +11,10 @@ import numpy as np
 from . import definedness, doubts, guards, pending_registers, products
 from .errors import EmulatorError, UnsupportedInstruction
 from .findings import Finding
+from .frames import MOST_LOCAL_BYTES, Frame, placed
 from .instructions import load_tables, lookup
 from .lanes import LANES
 from .parser import (
-    DEEPEST,
     SINK,
     TYPE_BYTES,
     Address,
@@ -34,7 +34,6 @@ from .parser import (
 )  # fmt: skip
 
 MOST_PARAMETER_BYTES = 32764
-MOST_LOCAL_BYTES = 512 << 10
 
 # type modifier -> (width class of the register it needs, numpy type of the slot)
 SLOT_TYPES = {
@@ -184,6 +183,7 @@ class Instruction:
         self.control = False  # may return a jump
         self.guard = None
         self.waits_for_lanes = False
+        self.keeps = None  # of a call: the frame whose registers the return gives back
         self.meeting = None  # of an instruction whose lanes may be at another such instruction, see meetings.py
 
     def forget_operands(self):
@@ -267,12 +267,26 @@ class Instruction:
             self.program.uses_reserved_region |= operand.name == "%reserved_smem_offset_1"
             return self.layout.slot("special", operand.name, np.dtype(dtype))
         if isinstance(operand, (Variable, Function)):
-            return self.layout.slot("symbol", operand, 0, np.dtype(dtype))
+            return self._symbol(operand, 0, dtype)
         if isinstance(operand, Address) and isinstance(operand.base, Variable):
-            return self.layout.slot("symbol", operand.base, operand.offset, np.dtype(dtype))
+            return self._symbol(operand.base, operand.offset, dtype)
         what = "a negated predicate" if isinstance(operand, Negated) else f"operand {operand!r}"
         self.unsupported(f"{what} cannot be read as .{type} here")
         return None
+
+    @property
+    def offsets(self):
+        """Where the variables of its function lie, for one that has a frame."""
+        frame = self.program.frames.get(self.function)
+        return {} if frame is None else frame.offsets
+
+    def _symbol(self, symbol, addend, dtype):
+        """The slot of the address of a variable or a function."""
+        if symbol in self.offsets:
+            return self.program.frames[self.function].pointer(self.layout, symbol, addend, np.dtype(dtype))
+        if isinstance(symbol, Function):
+            self.program.names_functions = True
+        return self.layout.slot("symbol", symbol, addend, np.dtype(dtype))
 
     def write(self, k, type, wide=False):
         operand = self._operand(k)
@@ -353,7 +367,7 @@ class Instruction:
             type = "u32" if width_class(operand.base.type) == "b32" else "u64"
             return self.read(operand.base, type), np.dtype(SLOT_TYPES[type][1]), operand.offset
         if isinstance(operand.base, Variable):
-            return self.layout.slot("symbol", operand.base, operand.offset, np.dtype(np.uint64)), np.dtype(np.uint64), 0
+            return self._symbol(operand.base, operand.offset, np.uint64), np.dtype(np.uint64), 0
         self.unsupported(f"{operand.base!r} is not an address")
         return None
 
@@ -425,6 +439,17 @@ def _frozen(array):
     return array
 
 
+def _refusing(error):
+    def refuse(warp, lanes):
+        raise error
+
+    return refuse
+
+
+def _sizes(*lists):
+    return tuple(tuple(variable.size for variable in variables) for variables in lists)
+
+
 class Program:
     """One entry and all functions it reaches, decoded. `symbol_address` and such are the machine's to fill in."""
 
@@ -439,7 +464,13 @@ class Program:
         self.uses_reserved_region = False
         self.reads_textures = False
         self.free_registers = []  # those of warps that have ended, in this launch or an earlier one
-        self.functions = self._reachable(entry)
+        self._module, self._by_sizes = module, None
+        self.names_functions = False  # an instruction has the address of one
+        self.pointed_at = set()  # functions that calls through pointers may reach
+        self.named = {entry}  # functions that calls by name lead to
+        self.functions, component, recursive = self._reachable(entry)
+        self.frames = {one: Frame(one, component[one], one in recursive) for one in self.functions if one is not entry}
+        del self._module
         self.start = {}
         position = 0
         for function in self.functions:  # callees first: a lower pc runs first, so callers' lanes wait at the return point
@@ -448,11 +479,20 @@ class Program:
         self.length = position
         self.parameter_offset, self.parameter_bytes = self._entry_parameters()
         self.local_offset, self.local_bytes = self._local_variables()
+        self.stack_bytes = placed(variable for variable in entry.variables if variable.space == "local")[1]  # of the kernel alone
         self.shared_offset, self.static_shared_end, self.dynamic_shared_start = self._shared_variables()
         self.instructions = []
         self.code = []
         for function in self.functions:
             self._decode(function)
+        self.names_functions |= bool(self.pointed_at)
+        # ptxas cannot tell how much stack such a kernel needs, so it gets what cudaLimitStackSize says
+        self.deepens = bool(recursive or self.pointed_at) or any(ins.mnemonic == "alloca" for ins in self.instructions)
+        places = {}
+        for register, place in self.layout.place.items():
+            places.setdefault(register.function, []).append(place)
+        for function, frame in self.frames.items():
+            frame.take_registers(self.layout, places.get(function, ()))
         self.blocks = self._basic_blocks()
         self._wrap()
         for ins in self.instructions:
@@ -464,28 +504,76 @@ class Program:
         self.__dict__.clear()
 
     # ---- layout of what the functions declare
+    def targets_of(self, signature):
+        """The functions that a call through a pointer may reach: those of a list, or those with the sizes of the prototype."""
+        if signature.targets is not None:
+            found = [target for target in signature.targets if isinstance(target, Function) and target.has_body and not target.entry]
+        else:
+            if self._by_sizes is None:
+                self._by_sizes = {}
+                for function in dict.fromkeys(self._module.functions.values()):
+                    if not function.entry and function.has_body:
+                        self._by_sizes.setdefault(_sizes(function.results, function.parameters), []).append(function)
+            found = self._by_sizes.get(_sizes(*signature.prototype), ())
+        self.pointed_at.update(found)
+        return found
+
+    def _called_by(self, function):
+        """({callee by name}, {callee through a pointer})"""
+        self._module.read(function)
+        named, pointed = {}, {}
+        for statement in function.statements:
+            if statement.opcode.split(".")[0] == "call":
+                for operand in statement.operands:
+                    if isinstance(operand, Function) and operand.has_body:
+                        named[operand] = None
+                    elif isinstance(operand, Label) and (operand.prototype or operand.targets):
+                        pointed.update(dict.fromkeys(self.targets_of(operand)))
+        return named, pointed
+
     def _reachable(self, entry):
-        """Callees before callers. Recursion is refused: registers are one set per function, not per activation."""
-        order, state = [], {}
+        """(functions, callees before callers; function -> number of those that call each other, itself among them; functions whose call may
+        lead back to them). By Tarjan's algorithm."""
+        order, component, recursive = [], {}, set()
+        lowest, open_ = {}, []  # function -> the earliest function that it is known to lead back to; those without a component
+        number, by_name = {}, {}
+        path = []  # [function, callees that are to be looked at]
 
-        def visit(function, line, depth=0):
-            if depth > DEEPEST:
-                raise UnsupportedInstruction(line, f"call {function.name}", f"functions that call each other {DEEPEST} deep")
-            if state.get(function) == "open":
-                raise UnsupportedInstruction(line, f"call {function.name}", "recursive functions")
-            if function in state or function.statements is None:
-                return
-            state[function] = "open"
-            for statement in function.statements:
-                if statement.opcode.split(".")[0] == "call":
-                    for operand in statement.operands:
-                        if isinstance(operand, Function):
-                            visit(operand, statement.line, depth + 1)
-            state[function] = "done"
-            order.append(function)
+        def begin(function):
+            lowest[function] = number[function] = len(number)
+            open_.append(function)
+            by_name[function], pointed = self._called_by(function)
+            path.append((function, iter({**by_name[function], **pointed})))
 
-        visit(entry, entry.line)
-        return order
+        begin(entry)
+        while path:
+            function, callees = path[-1]
+            for callee in callees:
+                if callee not in number:
+                    begin(callee)
+                    break
+                if callee not in component:
+                    lowest[function] = min(lowest[function], number[callee])
+                if callee is function:
+                    recursive.add(function)
+            else:
+                path.pop()
+                order.append(function)
+                if path:
+                    caller = path[-1][0]
+                    lowest[caller] = min(lowest[caller], lowest[function])
+                if lowest[function] == number[function]:
+                    members = []
+                    while function not in members[-1:]:
+                        members.append(open_.pop())
+                    component.update(dict.fromkeys(members, number[function]))
+                    if len(members) > 1:
+                        recursive.update(members)
+        waiting = [entry]
+        while waiting:
+            waiting += by_name[waiting.pop()].keys() - self.named
+            self.named.update(waiting)
+        return order, component, recursive
 
     def _entry_parameters(self):
         offsets, end = {}, 0
@@ -498,16 +586,8 @@ class Program:
         return offsets, end
 
     def _local_variables(self):
-        """.local variables, and the .param variables of calls and device functions: all per-lane memory."""
-        offsets, end = {}, 16  # offset 0 stays invalid
-        for function in self.functions:
-            variables = [v for v in function.variables if v.space in ("local", "param")]
-            if not function.entry:
-                variables += function.parameters + function.results
-            for variable in variables:
-                end = -(-end // variable.align) * variable.align
-                offsets[variable] = end
-                end += variable.size
+        """The kernel's .local variables, and the .param variables of its calls: all per-lane memory. Offset 0 stays invalid."""
+        offsets, end = placed([variable for variable in self.entry.variables if variable.space in ("local", "param")], 16)
         if end > MOST_LOCAL_BYTES:
             raise EmulatorError(f"{self.entry.name} has {end:,} bytes of local memory a thread, the limit is {MOST_LOCAL_BYTES:,}")
         return offsets, end
@@ -556,31 +636,15 @@ class Program:
     def _decode(self, function):
         base = self.start[function]
         for index, statement in enumerate(function.statements):
-            found = lookup(statement.opcode)
-            if found is None:
-                raise UnsupportedInstruction(statement.line, statement.text, f"no function is registered for {statement.opcode}")
-            decoder, modifiers = found
-            ins = Instruction(self, statement, base + index, modifiers)
-            self._check_target(ins)
+            ins = Instruction(self, statement, base + index, [])
             ins.function = function
-            guard = statement.guard
-            if guard is not None:
-                negated = isinstance(guard, Negated)
-                ins.guard = (ins.read(guard.operand if negated else guard, "pred"), negated)
             try:
-                run = decoder(ins)
-            except EmulatorError:
-                raise
-            except Exception as error:  # a decoder met something it was not written for
-                why = f"this form is not covered ({type(error).__name__}: {error})"
-                raise UnsupportedInstruction(statement.line, statement.text, why) from error
-            unread = [k for k in range(len(ins.operands)) if k not in ins.operands.seen]
-            if unread:
-                ins.unsupported(f"it has {len(ins.operands)} operands, and operand {unread[0]} means nothing here")
-            if ins.modifiers:
-                ins.unsupported("unknown modifier ." + ", .".join(ins.modifiers))
-            if run is None:
-                raise RuntimeError(f"the decoder of {ins.opcode} returned nothing")
+                run = self._decoded(ins)
+            except UnsupportedInstruction as error:
+                if function in self.named:
+                    raise
+                ins = Instruction(self, statement, base + index, [])  # nobody may ever call the function
+                ins.function, run = function, _refusing(error)
             self.instructions.append(ins)
             self.code.append(run)
         implicit = Statement(None, "ret", [], function.line, None, f"(end of {function.name})")
@@ -588,6 +652,37 @@ class Program:
         ins.function = function
         self.instructions.append(ins)
         self.code.append(lookup("ret")[0](ins))
+
+    def _decoded(self, ins):
+        """What the instruction does."""
+        statement, frame = ins.statement, self.frames.get(ins.function)
+        found = lookup(statement.opcode)
+        if found is None:
+            raise UnsupportedInstruction(statement.line, statement.text, f"no function is registered for {statement.opcode}")
+        decoder, modifiers = found
+        ins.modifiers = list(modifiers)
+        self._check_target(ins)
+        if frame is not None and frame.recursive and statement.opcode.startswith(("wgmma.mma_async", "tcgen05.ld", "tcgen05.st")):
+            ins.unsupported("registers that change late, in a function whose call may lead back to it")
+        guard = statement.guard
+        if guard is not None:
+            negated = isinstance(guard, Negated)
+            ins.guard = (ins.read(guard.operand if negated else guard, "pred"), negated)
+        try:
+            run = decoder(ins)
+        except EmulatorError:
+            raise
+        except Exception as error:  # a decoder met something it was not written for
+            why = f"this form is not covered ({type(error).__name__}: {error})"
+            raise UnsupportedInstruction(statement.line, statement.text, why) from error
+        unread = [k for k in range(len(ins.operands)) if k not in ins.operands.seen]
+        if unread:
+            ins.unsupported(f"it has {len(ins.operands)} operands, and operand {unread[0]} means nothing here")
+        if ins.modifiers:
+            ins.unsupported("unknown modifier ." + ", .".join(ins.modifiers))
+        if run is None:
+            raise RuntimeError(f"the decoder of {ins.opcode} returned nothing")
+        return run
 
     def _check_target(self, ins):
         needed = _TARGETS.get(ins.mnemonic)

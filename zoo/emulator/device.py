@@ -27,9 +27,10 @@ from .array import EmulatedArray
 from .asynchronous import POLICIES
 from .decode import Program
 from .errors import EmulatorError, LaunchError
+from .frames import MOST_LOCAL_BYTES, STACK_BYTES
 from .im2col import Im2colMap
 from .machine import Machine
-from .memory import GlobalMemory
+from .memory import CODE_BASE, GlobalMemory
 from .parser import parse
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ ARCHS = tuple(
 ARITHMETIC_CONFIRMED = ("sm_90",)
 
 _MOST_BYTES = 1 << 34
-FUNCTION_ADDRESS = 0x10  # of every function in a table: no memory lies there
+_FUNCTION_BYTES = 16  # between the addresses of two functions
 _FIRST_HANDLE = 0x5EC0_0000_0001  # of textures and surfaces: no memory lies there
 _GRID_WORKSPACE = 8  # bytes: a size that nobody reads, and the barrier of the grid
 
@@ -67,10 +68,15 @@ class Module:
         """Names of the kernels."""
         return [name for name, function in self.functions.items() if function.entry]
 
+    def read(self, function):
+        """The body of a function is there from now on, where the text has one."""
+        if self._read is not None:
+            self._read(function)
+
     def program(self, entry):
         if entry not in self._programs:
-            if self._read is not None and entry in self.functions:
-                self._read(self.functions[entry])
+            if entry in self.functions:
+                self.read(self.functions[entry])
             self._programs[entry] = Program(self, entry)
         return self._programs[entry]
 
@@ -137,7 +143,7 @@ class Device:
 
     arch: "hopper" or "blackwell", a chip such as "h200", or an arch such as "sm_90a".
     scheduling: "issue" executes asynchronous operations at once, "last" as late as is legal, "random" in between, and clusters
-    and warps in an order of its own, by `seed`. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation; left out, it is "hw"
+    and warps in an order of its own, by `seed`. stack_bytes: of a thread, as cudaDeviceSetLimit sets it. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation; left out, it is "hw"
     where a GPU has confirmed that rule (ARITHMETIC_CONFIRMED), else "exact". strict: a report with warnings or notes is not ok. jobs: processes
     that share the clusters of a launch whose CTAs do not talk to each other.
     """
@@ -154,6 +160,7 @@ class Device:
         elect: Literal["lowest", "highest"] = "lowest",
         multiprocessors: int | None = None,
         instruction_limit: int = 50_000_000,
+        stack_bytes: int = STACK_BYTES,
         strict: bool = False,
         jobs: int = 1,
     ):
@@ -172,6 +179,7 @@ class Device:
         self.seed = whole(seed, "Device: seed")
         self.multiprocessors = MULTIPROCESSORS[number] if multiprocessors is None else whole(multiprocessors, "Device: multiprocessors", 1)
         self.instruction_limit = whole(instruction_limit, "Device: instruction_limit")
+        self.stack_bytes = whole(stack_bytes, "Device: stack_bytes", 0, MOST_LOCAL_BYTES)
         self.watch: Callable[[int, int, int], None] | None = None  # called now and then: clusters that ended, all, warp instructions so far
         self.strict = strict
         self.jobs = whole(jobs, "Device: jobs", 1)
@@ -181,6 +189,7 @@ class Device:
         self.dropped = deque[int]()  # addresses of arrays that are gone, to be freed; any thread may add one at any time
         self._of_arrays: set[int] = set()
         self._variables = {}
+        self._functions = {}  # module -> (function -> its address, address -> function)
         self._launches = 0
         self.textures: dict[int, textures.Texture | textures.Surface] = {}  # by handle
         self._handles = itertools.count(_FIRST_HANDLE)
@@ -422,6 +431,8 @@ class Device:
         for variable in module.variables.values():
             if variable.space in ("global", "const") and not variable.external:
                 self.variable_address(module, variable)
+        if program.names_functions:
+            self._functions_of(module)
         parameters = pack_parameters(program, params)
         self._launches += 1
         if cooperative and math.prod(grid) > 32 * self.multiprocessors:
@@ -446,20 +457,51 @@ class Device:
 
     def variable_address(self, module, variable):
         """Where a module's .global or .const variable lives; it is placed and initialised at first use."""
-        key = (module, variable.name)
-        address = self._variables.get(key)
-        if address is not None:
-            return address
+        address = self._variables.get((module, variable.name))
+        if address is None:
+            waiting = [variable]
+            address = self._place(module, variable)
+            while waiting:
+                self._initialise(module, waiting.pop(), waiting)
+        return address
+
+    def _place(self, module, variable):
         if variable.size is None:
             raise EmulatorError(f"the variable {variable.name} has no size")
-        address = self._variables[key] = self.memory.allocate(variable.size, max(variable.align, 16))
+        address = self._variables[module, variable.name] = self.memory.allocate(variable.size, max(variable.align, 16))
+        return address
+
+    def _initialise(self, module, variable, waiting):
+        """Writes what a variable begins with. Variables whose addresses it has are placed, and those that were not join `waiting`."""
         data = bytearray(variable.data.ljust(variable.size, b"\0"))
         for offset, width, name, addend, _ in variable.relocations:
-            function = name not in module.variables  # of a table for calls through pointers, which are not covered
-            target = addend + (FUNCTION_ADDRESS if function else self.variable_address(module, module.variables[name]))
-            data[offset : offset + width] = target.to_bytes(8, "little")[:width]
-        self.memory.write(address, bytes(data))
-        return address
+            other = module.variables.get(name)
+            if other is None:
+                target = self.function_address(module, module.functions[name])
+            else:
+                target = self._variables.get((module, name))
+                if target is None:
+                    target = self._place(module, other)
+                    waiting.append(other)
+            data[offset : offset + width] = ((target + addend) % (1 << 64)).to_bytes(8, "little")[:width]
+        self.memory.write(self._variables[module, variable.name], bytes(data))
+
+    def _functions_of(self, module):
+        found = self._functions.get(module)
+        if found is None:
+            first = 1 + sum(len(addresses) for addresses, _ in self._functions.values())
+            functions = enumerate(dict.fromkeys(module.functions.values()), first)
+            by_address = {CODE_BASE + _FUNCTION_BYTES * number: function for number, function in functions}
+            found = self._functions[module] = {function: address for address, function in by_address.items()}, by_address
+        return found
+
+    def function_address(self, module, function):
+        """The address of a function, which is one for all kernels of its module."""
+        return self._functions_of(module)[0][function]
+
+    def function_at(self, module, address):
+        """The function of this module that has the address, or None."""
+        return self._functions_of(module)[1].get(address)
 
     @_one_at_a_time
     def symbol(self, module, name):

@@ -39,6 +39,8 @@ KINDS = {
     "exited-cta": "a CTA is addressed that has exited, or that nothing says has started",
     "cluster-launch-control": "clusterlaunchcontrol used against its rules",
     "register-count": "setmaxnreg used against its rules",
+    "invalid-call": "a call through an address, or with a signature, that is no function's",
+    "stack-overflow": "a thread's calls and allocations need more stack than it has",
     "trap": "the kernel trapped or an assertion failed",
     "arithmetic": "a value operation used outside what hardware defines",
 }

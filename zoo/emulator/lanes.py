@@ -38,6 +38,18 @@ def first_lane(lanes):
     return (lanes & -lanes).bit_length() - 1
 
 
+def by_value(array, lanes):
+    """[(value, the lanes that have it)]"""
+    first = array[first_lane(lanes)].item()
+    if (array == first)[mask_of(lanes)].all():
+        return [(first, lanes)]
+    found = {}
+    for lane, value in enumerate(array.tolist()):
+        if lanes >> lane & 1:
+            found[value] = found.get(value, 0) | 1 << lane
+    return list(found.items())
+
+
 def assign(array, value, lanes):
     """array[lanes] = value, where value is a scalar or an array of 32."""
     if lanes == FULL:

@@ -19,6 +19,7 @@ from .asynchronous import Engine
 from .barriers import ClusterBarrier, MBarriers, NamedBarrier
 from .errors import EmulatorError, LaunchError
 from .findings import Finding, Findings
+from .frames import MOST_LOCAL_BYTES
 from .instructions import Blocked
 from .lanes import FULL, LANES
 from .memory import PARAM_BASE, RESERVED_REGION, LocalMemory, SharedMemory
@@ -185,6 +186,7 @@ class Warp:
         self.cluster_arrived, self.cluster_phase = 0, 0
         self.given_up = set()
         self.turn = 0
+        self.calls = None  # each lane's, once there was one: see frames.py
         self.blocked_at = -1  # machine.progress when every group was last found parked
         self.state = {}  # what instruction modules keep per warp
         self.files, self.values = machine.take_registers()
@@ -463,6 +465,8 @@ class Machine:
             raise LaunchError(
                 f"{program.entry.name} needs {self.shared_bytes - limits.RESERVED_SHARED} bytes of shared memory with {dynamic_shared} dynamic ones; a CTA has {limits.SHARED}"
             )
+        self.stack_bytes = max(device.stack_bytes, program.stack_bytes) if program.deepens else MOST_LOCAL_BYTES
+        self.functions = {device.function_address(module, function): function for function in program.pointed_at}
         self.open_slots = []
         for slot, recipe in enumerate(program.layout.slots):
             if recipe[0] == "special":
@@ -504,7 +508,7 @@ class Machine:
             local = self._free_local.pop()
             local.reset()
             return local
-        return LocalMemory(self.program.local_bytes)
+        return LocalMemory(self.program.local_bytes, self.program.stack_bytes)
 
     def symbol_address(self, symbol, cta):
         """The address of a variable in its own state space."""
@@ -517,7 +521,7 @@ class Machine:
                 return self.program.local_offset[symbol]
             return self.device.variable_address(self.module, symbol)
         if isinstance(symbol, Function):
-            raise EmulatorError(f"the address of the function {symbol.name} is taken; calls through pointers are not covered")
+            return self.device.function_address(self.module, symbol)
         raise EmulatorError(f"{symbol!r} has no address")
 
     def target(self, address, warp=None):

@@ -19,9 +19,10 @@ import numpy as np
 from . import doubts, lane_order, past_loads
 from .clocks import DEPENDENCY
 from .errors import EmulatorError
-from .lanes import FULL, bits_of, mask_of
+from .lanes import FULL, bits_of, first_lane, mask_of
 
 GLOBAL_BASE = 0x7000_0000_0000
+CODE_BASE = 0x0400_0000_0000  # addresses of functions: memory that nobody can read or write
 LOCAL_BASE = 0x0100_0000_0000
 SHARED_BASE = 0x0200_0000_0000
 PARAM_BASE = 0x0300_0000_0000
@@ -593,11 +594,12 @@ STATE_ALLOCATED = {size: _ones(min(size, 8), ALLOCATED) for size in _SIZES}
 
 
 class LocalMemory:
-    """Per-lane memory of one warp: .local variables, the .param space of calls, and behind them the stack of alloca. Row = lane."""
+    """Per-lane memory of one warp: the kernel's variables, and behind them the stack of calls and alloca (frames.py). Row = lane."""
 
-    def __init__(self, size):
-        self.size = size  # of the variables
-        self.ends = np.full(32, size, np.int64)  # of each lane's stack
+    def __init__(self, size, used):
+        self.size = size  # of the kernel's variables
+        self._used = used
+        self.ends, self.used = np.full(32, size), np.full(32, used)  # of each lane's stack: where it ends, and what it takes in hardware
         self._lay_out(size)
 
     def _lay_out(self, room):
@@ -613,9 +615,31 @@ class LocalMemory:
             for array, before in zip((self.bytes, self.valid), arrays):
                 array[:, : before.shape[1]] = before
 
+    def take(self, lanes, starts, tops, used):
+        """The stacks of these lanes end at `tops`, and nobody has written what lies behind `starts`. All arrays have 32 entries."""
+        mask = mask_of(lanes)
+        self.grow(int(tops[mask].max()))
+        lane = first_lane(lanes)
+        start, top = int(starts[lane]), int(tops[lane])
+        if (starts[mask] == start).all() and (tops[mask] == top).all():
+            self.valid[mask, start:top] = 0
+        else:
+            for row, start, top in zip(np.nonzero(mask)[0], starts[mask], tops[mask]):
+                self.valid[row, start:top] = 0
+        self.ends, self.used = np.where(mask, tops, self.ends), np.where(mask, used, self.used)
+
+    def move(self, lanes, sources, targets, count, unit):
+        """Copies count * unit bytes of each lane, and which of them were written. Addresses are multiples of `unit`."""
+        rows = _LANE_NUMBERS * self.stride
+        taken, given = select((rows + sources) // unit, lanes), select((rows + targets) // unit, lanes)
+        if count > 1:
+            taken, given = taken[:, None] + np.arange(count), given[:, None] + np.arange(count)
+        for words in (self.views[unit], self.valids[unit]):
+            words[given] = words[taken]
+
     def reset(self):
         self.valid[...] = 0
-        self.ends[...] = self.size
+        self.ends[...], self.used[...] = self.size, self._used
 
 
 # ---- checked accesses by address, for the lanes of one warp: `addresses` is an int64 array, one entry per lane of `lanes` ----
@@ -862,7 +886,8 @@ _LANE_NUMBERS = np.arange(32, dtype=np.int64)
 
 def _local_index(ins, warp, lanes, addresses, size, verb):
     local = warp.local
-    if int(addresses.min()) < 16 or int(addresses.max()) + size > local.size:
+    low, high = int(addresses.min()), int(addresses.max()) + size
+    if low < 16 or (high > local.size and high > int(local.ends.min())):
         ends = select(local.ends, lanes)
         bad = (addresses < 16) | (addresses + size > ends)
         if bad.any():

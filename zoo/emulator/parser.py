@@ -29,7 +29,7 @@ MOST_TOKENS = 1 << 20
 MOST_REGISTERS = 1 << 17  # of all functions together
 MOST_STATEMENTS = 1 << 16
 MOST_BYTES = 1 << 26  # of all variables together
-MOST_RELOCATIONS = 256
+MOST_RELOCATIONS = 4096
 LARGEST_ALIGNMENT = 1 << 20
 DEEPEST = 64  # blocks in blocks, lists in lists
 MOST_CALLERS = 16  # that are remembered of inlined code
@@ -136,13 +136,14 @@ SINK = _Sink()
 
 
 class Label:
-    """A place in a function: the index of the statement it stands before. `targets` is set for .branchtargets lists."""
+    """A place in a function: the index of the statement it stands before. `targets` is set for lists of .branchtargets and .calltargets,
+    `prototype` for a .callprototype: its (results, parameters)."""
 
-    __slots__ = ("name", "position", "targets", "function")
+    __slots__ = ("name", "position", "targets", "function", "prototype")
 
     def __init__(self, name, position, function):
         self.name, self.position, self.function = name, position, function
-        self.targets = None
+        self.targets = self.prototype = None
 
     def __repr__(self):
         return self.name
@@ -185,6 +186,10 @@ class Function:
         self.statements = None
         self.unread = None  # (start, end, line) of a body that has not been read
         self.directives = {}
+
+    @property
+    def has_body(self):
+        return self.statements is not None or self.unread is not None
 
     def dismantle(self):
         """Undoes the circles between it and what it declares: see Program.dismantle."""
@@ -511,7 +516,7 @@ class _Parser:
                 size = None if extent is None or size is None else size * extent
                 if size is not None and not 0 <= size <= MOST_BYTES:
                     raise ParseError(line, f"{name} has {size:,} bytes, expected 0 to {MOST_BYTES:,}")
-            if size is None and space not in ("shared", "global", "const"):
+            if size is None and space not in ("shared", "global", "const") and not (space == "param" and function is None):
                 raise ParseError(line, f"{name} in .{space} memory has no size")
             variable = Variable(name, space, align or width * lanes, size, line, function, type)
             if self.accept("="):
@@ -607,6 +612,8 @@ class _Parser:
                 raise ParseError(line, f"the directive {text!r} of {name} is not covered")
         for variable in function.parameters + function.results:
             variable.function = function
+            if variable.size is None and (entry or variable not in function.parameters[-1:]):
+                raise ParseError(variable.line, f"{variable.name} in .param memory has no size")
         if self.accept(";"):
             self.functions.setdefault(name, function)
             if name not in self.module_scope.names:
@@ -648,6 +655,16 @@ class _Parser:
             for statement in function.statements:
                 if statement.opcode.split(".")[0] == "call":
                     waiting.extend(operand for operand in statement.operands if isinstance(operand, Function))
+
+    def prototype(self):
+        """(results, parameters) of `(.param .b32 _) _ (.param .b64 _, .param .b32 _) .noreturn;`"""
+        results = self.parameters() if self.accept("(") else []
+        self.expect("_")
+        parameters = self.parameters() if self.accept("(") else []
+        self.skip_statement()
+        if any(variable.size is None for variable in (*results, *parameters[:-1])):
+            self.fail("only the last parameter of a prototype may have no size")
+        return results, parameters
 
     def parameters(self):
         found = []
@@ -717,7 +734,7 @@ class _Parser:
                 label = Label(text, len(function.statements), function)
                 if scope.labels.setdefault(text, label) is not label:
                     self.fail(f"the label {text} is defined twice")
-                if self.peek() == ".branchtargets":
+                if self.peek() in (".branchtargets", ".calltargets"):
                     self.next()
                     label.targets = []
                     while True:
@@ -726,8 +743,9 @@ class _Parser:
                             break
                     self.expect(";")
                     self.lists.append(label)
-                elif self.peek() in (".callprototype", ".calltargets"):
-                    self.skip_statement()
+                elif self.peek() == ".callprototype":
+                    self.next()
+                    label.prototype = self.prototype()
             elif kind == "name" or text == "@":
                 self.statement(function, scope)
             elif kind == "end":

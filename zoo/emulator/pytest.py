@@ -24,7 +24,7 @@ def ptx_check():
 
 def check(
     kernel, grid, args, block=None, *, entry=None, cluster=None, shared=0, arch=None, schedules=2, seed=0, strict=False, cooperative=False,
-    programmatic=False, jobs=1,
+    programmatic=False, jobs=1, stack_bytes=None,
 ):  # fmt: skip
     scratch = ()
     if hasattr(kernel, "asm"):
@@ -43,7 +43,7 @@ def check(
         raise EmulatorError("block= is missing")
     result = run(
         module, entry, grid, block, of_values(args), cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed,
-        scratch=scratch, cooperative=cooperative, programmatic=programmatic, jobs=jobs,
+        scratch=scratch, cooperative=cooperative, programmatic=programmatic, jobs=jobs, stack_bytes=stack_bytes,
     )  # fmt: skip
     if result.failed(strict):
         pytest.fail("\n".join([*map(str, result.causes), *result.wrong]), pytrace=False)

@@ -331,6 +331,40 @@ static void loads_ptx_by_the_driver() {
     CHECK(found == 42);
 }
 
+__device__ __noinline__ int below(int n, int* x) {
+    if (n == 0) return 0;
+    int found = below(n - 1, x);
+    x[threadIdx.x] += found;
+    return found + 1;
+}
+__global__ void recursion(int* x, int n) { below(n, x); }
+
+__device__ __noinline__ int twice(int x) { return 2 * x; }
+__device__ int (*chosen)(int) = twice;
+__global__ void apply(int* x, int (*function)(int)) { x[threadIdx.x] = function(x[threadIdx.x]); }
+
+static void sets_the_stack() {
+    int *x, found[32], (*function)(int);
+    size_t bytes;
+    CALL(cudaMalloc(&x, sizeof found));
+    CALL(cudaMemset(x, 0, sizeof found));
+    CALL(cudaDeviceGetLimit(&bytes, cudaLimitStackSize));
+    CHECK(bytes == 1024);
+    CALL(cudaDeviceSetLimit(cudaLimitStackSize, 4096));
+    CALL(cudaDeviceGetLimit(&bytes, cudaLimitStackSize));
+    CHECK(bytes == 4096);
+    CHECK(cudaDeviceSetLimit(cudaLimitStackSize, 1 << 20) == cudaErrorInvalidValue && cudaGetLastError() == cudaErrorInvalidValue);
+    recursion<<<1, 32>>>(x, 100);
+    CALL(cudaMemcpyFromSymbol(&function, chosen, sizeof function));
+    apply<<<1, 32>>>(x, function);
+    CALL(cudaMemcpy(found, x, sizeof found, cudaMemcpyDeviceToHost));
+    for (int value : found) CHECK(value == 2 * 4950);
+    CALL(cudaDeviceSetLimit(cudaLimitStackSize, 1024));
+    recursion<<<1, 32>>>(x, 100);
+    CHECK(cudaDeviceSynchronize() == cudaErrorLaunchFailure);
+    exit(0);
+}
+
 int main(int count, char** arguments) {
     const char* mode = count > 1 ? arguments[1] : "";
     if (strcmp(mode, "right") == 0) {
@@ -348,6 +382,8 @@ int main(int count, char** arguments) {
         CALL(cudaMemset(row, 0, 64 * sizeof *row));
         past_the_end<<<4, 32>>>(x, N);
         for (int i = 0; i < 2; ++i) reverse<<<1, 64, 256>>>(row, false);
+    } else if (strcmp(mode, "stack") == 0) {
+        sets_the_stack();
     } else if (strcmp(mode, "refused") == 0) {
         cudaMipmappedArray_t array;
         cudaChannelFormatDesc format = {32, 0, 0, 0, cudaChannelFormatKindFloat};

@@ -1,4 +1,4 @@
-"""Control flow, calls, and the operations among the lanes of a warp."""
+"""Control flow, and the operations among the lanes of a warp."""
 
 import numpy as np
 
@@ -7,8 +7,7 @@ from ..barriers import NAMED_BARRIERS
 from ..errors import EmulatorError
 from ..lanes import FULL, assign, bits_of, first_lane, mask_of
 from ..meetings import Meeting
-from ..memory import LOCAL_BASE
-from ..parser import Function, Group, Immediate, Negated, PredicatePair, Register
+from ..parser import Immediate, Negated, PredicatePair, Register
 from . import Blocked, instruction
 
 
@@ -59,87 +58,9 @@ def branch_indexed(ins):
     return run
 
 
-# ---- functions -------------------------------------------------------------------------------------------------------
-@instruction("call")
-def call(ins):
-    """Call a function of the module: arguments are copied in, results are copied out when it returns"""
-    ins.flag("uni")
-    operands = list(ins.operands)
-    results = operands.pop(0).items if isinstance(operands[0], Group) else []
-    callee = operands.pop(0)
-    arguments = operands.pop(0).items if operands and isinstance(operands[0], Group) else []
-    if not isinstance(callee, Function):
-        ins.unsupported("a call through a pointer")
-    if callee.statements is None:
-        return _call_system(ins, callee, arguments, results)
-    offsets = ins.program.local_offset
-    inputs = [
-        (offsets[parameter], offsets[argument], parameter.size) for parameter, argument in zip(callee.parameters, arguments, strict=True)
-    ]
-    outputs = [(offsets[result], offsets[own], own.size) for own, result in zip(callee.results, results, strict=True)]
-    target, following = ins.program.start[callee], ins.pc + 1
-    allocates = _allocates(callee)
-
-    def run(warp, lanes):
-        _copy(warp, lanes, inputs)
-        if allocates:
-            assign(warp.state.setdefault("stacks", {}).setdefault(callee, warp.local.ends.copy()), warp.local.ends, lanes)
-        frames = warp.state.setdefault("returns", {}).setdefault(callee, [None] * 32)
-        for lane in range(32):
-            if lanes >> lane & 1:
-                frames[lane] = (following, outputs)
-        return target
-
-    return run
-
-
-def _allocates(function):
-    return any(statement.opcode.startswith("alloca") for statement in function.statements)
-
-
-def _only(ins, type):
-    """Consumes the one type that the form has."""
-    if ins.type() != type:
-        ins.unsupported(f"this form takes .{type}")
-
-
-def _copy(warp, lanes, moves):
-    mask = mask_of(lanes)
-    local = warp.local
-    for to, start, size in moves:
-        local.bytes[mask, to : to + size] = local.bytes[mask, start : start + size]
-        local.valid[mask, to : to + size] = local.valid[mask, start : start + size]
-
-
-@instruction("ret")
-def ret(ins):
-    """Return to each lane's caller; from the entry, exit"""
-    ins.flag("uni")
-    if ins.function.entry:
-        return _exit
-    function = ins.function
-    allocates = _allocates(function)
-
-    def run(warp, lanes):
-        if allocates:
-            assign(warp.local.ends, warp.state["stacks"][function], lanes)
-        frames = warp.state["returns"][function]
-        found = {}
-        for lane in range(32):
-            if lanes >> lane & 1:
-                following, outputs = frames[lane]
-                place = found.setdefault(following, [0, outputs])
-                place[0] |= 1 << lane
-        for part, outputs in found.values():
-            _copy(warp, part, [(to, start, size) for to, start, size in outputs])
-        if len(found) == 1:
-            return next(iter(found))
-        return tuple((following, part, None) for following, (part, _) in found.items())
-
-    return run
-
-
-def _exit(warp, lanes):
+# ---- ends ------------------------------------------------------------------------------------------------------------
+def end(warp, lanes):
+    """The lanes end."""
     warp.exit(lanes)
     return ()
 
@@ -147,46 +68,7 @@ def _exit(warp, lanes):
 @instruction("exit")
 def exit_(ins):
     """The lanes end"""
-    return _exit
-
-
-def _call_system(ins, callee, arguments, results):
-    """The functions of the device runtime that a kernel may call."""
-    offsets = ins.program.local_offset
-    places = [(offsets[argument], argument.size) for argument in arguments]
-
-    def values(warp, lane):
-        return [int.from_bytes(warp.local.bytes[lane, start : start + size].tobytes(), "little") for start, size in places]
-
-    if callee.name == "__assertfail":
-
-        def run(warp, lanes):
-            machine = warp.machine
-            message, file, line, function, _ = values(warp, first_lane(lanes))
-            words = [machine.device.c_string(address) for address in (message, file, function)]
-            ins.report(warp, lanes, "trap", f"the assertion `{words[0]}` failed at {words[1]}:{line} in {words[2]}")
-            warp.exit(lanes)
-            return ()
-
-        return run
-    if callee.name == "vprintf":
-
-        def run(warp, lanes):
-            for lane in range(32):
-                if lanes >> lane & 1:
-                    format, buffer = values(warp, lane)
-                    start = buffer - LOCAL_BASE
-                    raw = warp.local.bytes[lane, start:].tobytes() if 0 <= start < warp.local.size else b""
-                    warp.machine.print(format, raw)
-            for result in results:
-                start = offsets[result]
-                warp.local.bytes[mask_of(lanes), start : start + result.size] = 0
-                warp.local.valid[mask_of(lanes), start : start + result.size] = 1
-            return
-
-        return run
-    ins.unsupported(f"the function {callee.name} has no body")
-    return None
+    return end
 
 
 @instruction("trap", "brkpt")
@@ -195,13 +77,18 @@ def trap(ins):
 
     def run(warp, lanes):
         ins.report(warp, lanes, "trap", "the kernel trapped")
-        warp.exit(lanes)
-        return ()
+        return end(warp, lanes)
 
     return run
 
 
 # ---- lanes of a warp -------------------------------------------------------------------------------------------------
+def _only(ins, type):
+    """Consumes the one type that the form has."""
+    if ins.type() != type:
+        ins.unsupported(f"this form takes .{type}")
+
+
 def _members(ins, k):
     """A function (warp, lanes) -> None when all live lanes of the member mask are here, else Blocked."""
     mask = ins.read(k, "b32")

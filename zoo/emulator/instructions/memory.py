@@ -80,13 +80,12 @@ def addresses_of(ins, k):
     return wide
 
 
-def _frame_offset(ins, operand):
-    """The local-memory offset of a call's or device function's .param variable, or None."""
-    if not isinstance(operand, Address) or not isinstance(operand.base, Variable):
-        return None
-    if operand.base not in ins.program.local_offset or operand.base.space != "param":
-        return None
-    return ins.program.local_offset[operand.base] + operand.offset
+def _space_of_param(ins, operand):
+    """Parameters of functions, and those that a caller fills, lie in local memory; the kernel's own do not."""
+    base = operand.base if isinstance(operand, Address) else None
+    if isinstance(base, Variable) and (base in ins.program.local_offset or base in ins.offsets):
+        return "local"
+    return "param"
 
 
 # ---- accesses that order others ----------------------------------------------------------------------------------------
@@ -207,15 +206,9 @@ def load(ins):
                 values[slot][mask_of(lanes)] = column
 
     if space == "param":
-        frame = _frame_offset(ins, ins.operands[1])
+        space = _space_of_param(ins, ins.operands[1])
+    if space == "param":
         base = ins.operands[1].base
-        if frame is not None:
-
-            def run_frame(warp, lanes):
-                where = np.full(lanes.bit_count(), frame, np.int64)
-                place(warp, lanes, memory.read_local(ins, warp, lanes, where, total))
-
-            return run_frame
         if isinstance(base, Variable):
             start = ins.program.parameter_offset[base] + ins.operands[1].offset
             if start < 0 or start + total > ins.program.parameter_bytes:
@@ -296,14 +289,9 @@ def store(ins):
         return data if lanes == FULL else data[mask_of(lanes)]
 
     if space == "param":
-        frame = _frame_offset(ins, ins.operands[0])
-        if frame is None:
+        space = _space_of_param(ins, ins.operands[0])
+        if space == "param":
             ins.unsupported("a store to the kernel's parameters")
-
-        def run_frame(warp, lanes):
-            memory.write_local(ins, warp, lanes, np.full(lanes.bit_count(), frame, np.int64), total, gather(warp, lanes))
-
-        return run_frame
     where = addresses_of(ins, 0)
     write = _WRITERS.get(space) or ins.unsupported(f"a store to .{space}")
     if order:

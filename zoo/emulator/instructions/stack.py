@@ -1,8 +1,8 @@
-"""The stack of a thread, behind its .local variables: what alloca() compiles to. What a function took goes when it returns, see `call`."""
+"""The stack of a thread, behind the frame of the function that runs: what alloca() compiles to. A return gives back what its function took."""
 
 import numpy as np
 
-from ..decode import MOST_LOCAL_BYTES
+from ..frames import MOST_LOCAL_BYTES, tops
 from ..lanes import bits_of
 from . import assign, instruction, mask_of
 
@@ -25,20 +25,19 @@ def allocate(ins):
         ins.unsupported(f"an alignment of {align}")
 
     def run(warp, lanes):
-        local, mask = warp.local, mask_of(lanes)
+        local, most = warp.local, warp.machine.stack_bytes
         starts = -(-local.ends // align) * align
         sizes = warp.values[a].astype(np.int64)
-        wrong = mask & ((sizes < 0) | (sizes > MOST_LOCAL_BYTES - starts))
+        used = local.used + starts + sizes - local.ends
+        wrong = mask_of(lanes) & ((sizes < 0) | (sizes > MOST_LOCAL_BYTES - starts) | (used > most))
         if wrong.any():
-            asked = int(warp.values[a][wrong][0])
-            words = f"it asks for {asked:,} bytes of stack; the emulator has {MOST_LOCAL_BYTES:,} bytes of local memory a thread"
-            ins.report(warp, bits_of(wrong), "out-of-bounds", words)
-        ends = np.where(mask & ~wrong, starts + sizes, local.ends)
-        local.grow(int(ends.max()))
-        for row, start, end in zip(local.valid, starts.tolist(), ends.tolist()):
-            row[start:end] = 0
+            asked, left = int(warp.values[a][wrong][0]), max(most - int(local.used[wrong][0]), 0)
+            words = f"it asks for {asked:,} bytes of stack, and the thread has {left:,} left of {most:,}"
+            ins.report(warp, bits_of(wrong), "stack-overflow", words)
+        good = lanes & ~bits_of(wrong)
+        if good:
+            local.take(good, starts, starts + sizes, used)
         assign(warp.values[d], starts, lanes)
-        local.ends = ends
 
     return run
 
@@ -64,11 +63,13 @@ def restore(ins):
     def run(warp, lanes):
         local = warp.local
         ends = warp.values[a].astype(np.int64)
-        wrong = mask_of(lanes) & ((ends < local.size) | (ends > local.ends))
+        wrong = mask_of(lanes) & ((ends < tops(warp)) | (ends > local.ends))
         if wrong.any():
             ins.report(
                 warp, bits_of(wrong), "out-of-bounds", f"no stacksave gave {int(ends[wrong][0]):#x}, or a return has ended its stack"
             )
-        assign(local.ends, np.where(wrong, local.ends, ends), lanes)
+        ends = np.where(wrong, local.ends, ends)
+        assign(local.used, local.used + ends - local.ends, lanes)
+        assign(local.ends, ends, lanes)
 
     return run

@@ -101,10 +101,26 @@ SAME(cuCtxSynchronize, cudaDeviceSynchronize);
 EXPORT int cudaSetDeviceFlags(void) { return done(SUCCESS); }  // hints, and memory that ends with the program
 SAME(cudaDeviceReset, cudaSetDeviceFlags);
 SAME(cudaDeviceSetCacheConfig, cudaSetDeviceFlags);
-SAME(cudaDeviceSetLimit, cudaSetDeviceFlags);
 SAME(cudaCtxResetPersistingL2Cache, cudaSetDeviceFlags);
 SAME(cudaProfilerStart, cudaSetDeviceFlags);
 SAME(cudaProfilerStop, cudaSetDeviceFlags);
+
+static size_t stack_bytes = 1 << 10;
+
+EXPORT int cudaDeviceSetLimit(int limit, size_t value)
+{
+    if (limit) return done(SUCCESS);  // of what the emulator does not limit
+    int error = (int)ask((struct message){SET_STACK, 0, {value}}, NULL, NULL, 0).what;
+    if (error == SUCCESS) stack_bytes = value;
+    return done(error);
+}
+SAME(cuCtxSetLimit, cudaDeviceSetLimit);
+EXPORT int cudaDeviceGetLimit(size_t *value, int limit)
+{
+    if (limit) refuse("the program asks for the limit %d, which is not covered", limit);
+    return *value = stack_bytes, done(SUCCESS);
+}
+SAME(cuCtxGetLimit, cudaDeviceGetLimit);
 
 EXPORT int cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {

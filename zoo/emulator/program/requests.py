@@ -14,6 +14,7 @@ from ..check import arch_for, schedules
 from ..device import Device, Module, target_must_fit
 from ..errors import EmulatorError, LaunchError
 from ..findings import Findings
+from ..frames import MOST_LOCAL_BYTES
 from ..im2col import MODES
 from . import chips
 from .fat_binary import Text, texts
@@ -24,6 +25,7 @@ INVALID_FUNCTION, INVALID_IMAGE, NOT_FOUND, LAUNCH_FAILURE, TOO_LARGE, INVALID_C
 _MOST_MEMORY = 1 << 34
 _UNTIL_ASKED = 48 << 10  # bytes of shared memory of a CTA whose kernel did not ask for more
 _PORTABLE_CLUSTER = 8
+_FAULTS = ("trap", "invalid-call", "stack-overflow")  # findings after which a GPU runs nothing more
 _DYNAMIC_SHARED, _NOT_PORTABLE = 8, 14  # attributes of a kernel
 
 
@@ -124,6 +126,12 @@ class Requests:
         numbers = chips.attributes(arch)
         values = [numbers.get(number, 0) for number in range(160)]
         return SUCCESS, (), struct.pack("<256sQ160i", f"{arch}, emulated by zoo".encode(), _MOST_MEMORY, *values)
+
+    def set_stack(self, arguments, _):
+        if arguments[0] > MOST_LOCAL_BYTES:
+            return INVALID_VALUE
+        self._gpu().stack_bytes = arguments[0]
+        return SUCCESS
 
     # ---- memory
     def allocate(self, arguments, _):
@@ -257,7 +265,7 @@ class Requests:
             launches.add(report)
             if report.together:
                 self._seen.note(f"{function.entry} ran in one process: {report.together}")
-            if not report.completed or any(finding.kind == "trap" for finding in report.findings):
+            if not report.completed or any(finding.kind in _FAULTS for finding in report.findings):
                 self._failed = True
                 return LAUNCH_FAILURE
         return SUCCESS, (), "".join(report.printed).encode()
@@ -358,7 +366,7 @@ class Requests:
 # In the order of stand_in.h.
 _NAMES = (
     "refuse", "device", "allocate", "free", "write", "read", "copy", "fill", "module", "function", "variable", "launch", "set_function",
-    "function_facts", "occupancy", "tensor_map", "note", "im2col_map", "texture", "surface", "drop",
+    "function_facts", "occupancy", "tensor_map", "note", "im2col_map", "texture", "surface", "drop", "set_stack",
 )  # fmt: skip
 
 

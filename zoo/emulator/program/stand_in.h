@@ -51,6 +51,7 @@ enum request {
     TEXTURE,
     SURFACE,
     DROP,
+    SET_STACK,
 };
 
 #define ARGUMENTS 12
