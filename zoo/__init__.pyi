@@ -3741,10 +3741,14 @@ def launch(
     variant: str | None = None,
     multiprocessors: int | None = None,
     x: _Array,
+    offsets: _Array | None = None,
+    alpha: _Array | None = None,
     q: _Array,
     scales: _Array,
+    limit: float = 3.4028234663852886e+38,
     order: Literal["plain", "fragments"] = "plain",
-    gates: Literal["halves", "interleaved"] = "halves",
+    gates: Literal["halves", "interleaved", "packed"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> None: ...
 @overload
 def launch(
@@ -7632,10 +7636,14 @@ def prepare(
     variant: str | None = None,
     multiprocessors: int | None = None,
     x: _Array,
+    offsets: _Array | None = None,
+    alpha: _Array | None = None,
     q: _Array,
     scales: _Array,
+    limit: float = 3.4028234663852886e+38,
     order: Literal["plain", "fragments"] = "plain",
-    gates: Literal["halves", "interleaved"] = "halves",
+    gates: Literal["halves", "interleaved", "packed"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -11566,10 +11574,14 @@ def call(
     variant: str | None = None,
     multiprocessors: int | None = None,
     x: _Array,
+    offsets: _Array | None = None,
+    alpha: _Array | None = None,
     q: _Array | Literal["e4m3"] | bool | None = None,
     scales: _Array | Literal["f32"] | bool | None = None,
+    limit: float = 3.4028234663852886e+38,
     order: Literal["plain", "fragments"] = "plain",
-    gates: Literal["halves", "interleaved"] = "halves",
+    gates: Literal["halves", "interleaved", "packed"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> Any: ...
 @overload
 def call(

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "88706b24ac80560a90ffd8e00cc60fa0b353be4a8ee8f1dbd46e0a481b82d363"
+MANIFEST_SHA256 = "5f36bef3e909178d3762b37370490104f49cf6c320fddbfb90a0d8e523380b29"
