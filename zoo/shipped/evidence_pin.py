@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "6552877ac6a65e0b587372ff2f5ad5da6c40d3334e0cdb048a24ae0d01fb95b0"
+EVIDENCE_SHA256 = "036b3cb53f801546bdbce78c8fac0aac718c1ec431912f0a47c7b66ff247af3d"
