@@ -217,7 +217,11 @@ class Experts(torch.nn.Module):
         "hold_casts", "Whether casts of the weights stay in their memory, where a compiled layer and a CUDA graph read them."
     )
     gather_casts = _switch("gather_casts", "Whether FSDP2 gathers casts of the weights. Set it before fully_shard.")
-    promotion = _switch("promotion", 'How sums of FP8 tokens and 4-bit weights are added up: always "regular", so another word is refused.')
+    promotion = _switch(
+        "promotion",
+        'How sums of FP8 tokens and 4-bit weights are added up. "never": promoted only where an expert has few rows. "regular" is slower and more '
+        "accurate with many rows.",
+    )
     in_bf16 = _switch("in_bf16", "Whether a layer that is not frozen multiplies in bf16 by torch.")
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -252,7 +256,8 @@ class Experts(torch.nn.Module):
         return y.to(x.dtype).view(x.shape)
 
     def _gating(self) -> Gating:
-        return Gating(self.gates, self.activation, self.limit, self.hidden, self.intermediate)
+        spread = self.total if self.ranks is None else self.experts  # a group sends rows of experts here alone
+        return Gating(self.gates, self.activation, self.limit, self.hidden, self.intermediate, spread)
 
     def _multiplied(self, a: tuple[torch.Tensor, ...], routing: Routing) -> torch.Tensor:
         """d (R, K) of quantised tokens and frozen weights."""
