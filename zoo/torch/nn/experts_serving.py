@@ -49,7 +49,8 @@ class Gating:
     limit: float | None
     hidden: int
     intermediate: int
-    experts: int | None = None  # over how many the router spreads the rows; None: those here
+    choices: int | None = None  # rows that the router makes of the call's tokens; None: those of the routing
+    experts: int | None = None  # over how many the router spreads them; None: those here
 
     @property
     def options(self) -> dict[str, Any]:
@@ -141,9 +142,8 @@ def _never_promoted(first: Matrices, second: Matrices, routing: Routing, gating:
         return False  # a plain GEMM has one alpha for gates and ups; the quantiser applies both, which is too late for a bias
     if getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)():
         return False  # a comparison would tie an exported program to one side
-    experts = gating.experts or routing.offsets.shape[0]
-    rows: int = routing.index.shape[0]
-    return rows >= NEVER_PROMOTED_FROM * experts
+    rows: int = routing.index.shape[0] if gating.choices is None else gating.choices
+    return rows >= NEVER_PROMOTED_FROM * (gating.experts or routing.offsets.shape[0])
 
 
 def _columns_of(bias: torch.Tensor | None, gates: str) -> torch.Tensor | None:
