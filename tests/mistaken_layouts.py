@@ -100,6 +100,10 @@ MISTAKES = [
         'viewed as (M, 2, K) with gates="halves"', {}, {"q": ("e4m3", 2, K), "scales": ("f32", 2)},
     ),
     Mistake(
+        "columns of packed gates and ups, taken for halves", "quantize.fp8token.rows.swiglu", {"x": ("bf16", 2, K // 8, 2, 8)}, ("x", (2, 2, K)),
+        '(M, K / 8, 2, 8) with gates="packed"', {"gates": "packed"}, {"q": ("e4m3", 2, K), "scales": ("f32", 2)},
+    ),
+    Mistake(
         "plain scales where tiles are read", "gemm.nvfp4.dense.swiglu", NVFP4, ("a_scale", (M, K // 16)), 'with layout="blocked"', IN_TURN, H,
     ),
     Mistake(

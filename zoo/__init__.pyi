@@ -3747,10 +3747,14 @@ def launch(
     variant: str | None = None,
     multiprocessors: int | None = None,
     x: _Array,
+    offsets: _Array | None = None,
+    alpha: _Array | None = None,
     q: _Array,
     scales: _Array,
+    limit: float = 3.4028234663852886e+38,
     order: Literal["plain", "fragments"] = "plain",
-    gates: Literal["halves", "interleaved"] = "halves",
+    gates: Literal["halves", "interleaved", "packed"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> None: ...
 @overload
 def launch(
@@ -7714,10 +7718,14 @@ def prepare(
     variant: str | None = None,
     multiprocessors: int | None = None,
     x: _Array,
+    offsets: _Array | None = None,
+    alpha: _Array | None = None,
     q: _Array,
     scales: _Array,
+    limit: float = 3.4028234663852886e+38,
     order: Literal["plain", "fragments"] = "plain",
-    gates: Literal["halves", "interleaved"] = "halves",
+    gates: Literal["halves", "interleaved", "packed"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -11724,10 +11732,14 @@ def call(
     variant: str | None = None,
     multiprocessors: int | None = None,
     x: _Array,
+    offsets: _Array | None = None,
+    alpha: _Array | None = None,
     q: _Array | Literal["e4m3"] | bool | None = None,
     scales: _Array | Literal["f32"] | bool | None = None,
+    limit: float = 3.4028234663852886e+38,
     order: Literal["plain", "fragments"] = "plain",
-    gates: Literal["halves", "interleaved"] = "halves",
+    gates: Literal["halves", "interleaved", "packed"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> Any: ...
 @overload
 def call(

@@ -116,8 +116,17 @@ def test_pieces_do_not_show():
 def test_what_is_not_defined_is_refused():
     with pytest.raises(ValueError, match="even number"):
         swiglu(np.zeros((2, 7), np.float32))
-    with pytest.raises(ValueError, match="'halves' or 'interleaved', not 'quarters'"):
+    with pytest.raises(ValueError, match="'halves', 'interleaved' or 'packed', not 'quarters'"):
         swiglu(np.zeros((2, 8), np.float32), "quarters")
+    with pytest.raises(ValueError, match="units of 8"):
+        swiglu(np.zeros((2, 24), np.float32), "packed")
+
+
+def test_every_order_of_gates_and_ups_gives_one_result():
+    gate, up = (np.random.default_rng(seed).standard_normal((3, 24)).astype(np.float32) for seed in (1, 2))
+    units = np.stack((gate.reshape(3, 3, 8), up.reshape(3, 3, 8)), axis=2).reshape(3, 48)
+    found = [swiglu(np.concatenate((gate, up), 1)), swiglu(np.stack((gate, up), 2).reshape(3, 48), "interleaved"), swiglu(units, "packed")]
+    assert same_bits(found[0], silu(gate) * up) and same_bits(found[1], found[0]) and same_bits(found[2], found[0])
 
 
 def other_activations(gate: np.ndarray, up: np.ndarray, activation: str, limit: float) -> np.ndarray:

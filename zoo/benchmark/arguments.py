@@ -129,6 +129,16 @@ def _counted(kernel: Kernel) -> dict[str, tuple[str, int]]:
     return found
 
 
+def _pieces_by_options(kernel: Kernel, values: Mapping[str, int]) -> dict[str, int]:
+    """Pieces whose number of elements an option decides."""
+    found, derived = {}, dict(kernel.derived)
+    for symbol, (name, _) in _counted(kernel).items():
+        others = [one for one in derived[name].names if one != symbol] if name in derived else []
+        if name in values and others and all(one.partition(".")[0] in kernel.options for one in others):
+            found[symbol] = -(-values[name] // derived[name].evaluate({**values, symbol: 1}))
+    return found
+
+
 def _tensor_scales(kernel: Kernel) -> set[str]:
     """What counts tensor scales: one for all groups or matrices, or one for each."""
     return (
@@ -169,6 +179,7 @@ def describe_arguments(
         chosen = _one_of(kernel, name, option.values, settings.get(name, option.default))
         keywords[name] = chosen
         values |= {f"{name}.{value}": int(value == chosen) for value in option.values}
+    values |= _pieces_by_options(kernel, values)
     arguments = kernel.arguments.items()
     present = {name for name, argument in arguments if argument.kind == "array" and (name in settings or not argument.optional)}
     if takes_groups(kernel) and "m_indices" not in settings:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import cycle
 
 import numpy
 
 from zoo.checks.block_inputs import cast, every_pattern, hazards, random_bits, some_as_largest, specials, spread
 from zoo.checks.layouts import in_rows
-from zoo.checks.placing import up_to
+from zoo.checks.placing import longer, up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.groups import gather
 from zoo.reference.small_floats import E4M3
-from zoo.reference.swiglu import swiglu
-from zoo.reference.token_rows import quantize_token_rows
+from zoo.reference.token_rows import GatedRows, quantize_token_rows
 
 # Around a lane's 32 columns, the 64 of register fragments, a warp's 1024, all of a CTA's (16384) and twice that; few and many rows a CTA.
 _SHAPES = (
@@ -86,37 +85,130 @@ class _Plain:
 
 
 class _Activated(_Plain):
-    """silu(gate) * up: what is said of x holds of the ups, gates bend."""
+    """activation(gate) * up: what is said of x holds of the ups, gates bend."""
+
+    def __init__(self, kernel: Kernel, variant: Variant):
+        super().__init__(kernel, variant)
+        activations = values_of(kernel, "activation")
+        # Lengths without a common factor: every choice meets every other.
+        self.turns, self.gates, self.activations = (
+            cycle(self.orders),
+            cycle(values_of(kernel, "gates")),
+            cycle((*activations, *activations[:2])),
+        )
 
     def both_orders(self, name: str, x: numpy.ndarray, gap: int = 0) -> Iterator[Problem]:
-        gate = cast(self.random.standard_normal(x.shape) * 4, self.dtype)
-        for order, gates in zip(self.orders, ("halves", "interleaved"), strict=True):
-            yield self.pair(f"{name}, {order}, {gates}", gate, x, order, gates, gap)
+        gate = self.normal(x.shape, 4)
+        for order in self.orders:
+            yield self.pair(name, gate, x, order, next(self.gates), gap, next(self.activations), 1.0)
 
-    def pair(self, name: str, gate: numpy.ndarray, up: numpy.ndarray, order: str, gates: str, gap: int = 0) -> Problem:
-        rows, columns = gate.shape
-        x = numpy.concatenate((gate, up), axis=1) if gates == "halves" else numpy.stack((gate, up), axis=2).reshape(rows, 2 * columns)
-        return problem(name, x, {"order": order, "gates": gates}, gap)
+    def normal(self, shape: tuple[int, ...], factor: float = 1) -> numpy.ndarray:
+        return cast(self.random.standard_normal(shape) * factor, self.dtype)
+
+    def pair(
+        self,
+        name: str,
+        gate: numpy.ndarray,
+        up: numpy.ndarray,
+        order: str,
+        gates: str,
+        gap: int = 0,
+        activation: str = "silu",
+        limit: float | None = None,
+        offsets: numpy.ndarray | None = None,
+        alpha: numpy.ndarray | None = None,
+    ) -> Problem:
+        settings: dict[str, str | float] = {"order": order, "gates": gates, "activation": activation}
+        if limit is not None:
+            settings["limit"] = limit
+        words = ", ".join((name, *map(str, settings.values())))
+        return problem(words, laid(gate, up, gates), settings, gap, offsets=offsets, alpha=alpha)
 
     def special(self) -> Iterator[Problem]:
         marks = specials(self.dtype, 32)
         marks = marks.reshape(-1, 32)[:120]
-        ordinary = cast(self.random.standard_normal(marks.shape), self.dtype)
+        ordinary = self.normal(marks.shape)
         bits = random_bits((9, 1072), self.dtype, self.random)
-        for order, gates in (("plain", "interleaved"), ("fragments", "halves")):
-            yield self.pair(f"zeros, infinities, NaNs and subnormals as gates, {order}", marks, ordinary, order, gates)
-            yield self.pair(f"zeros, infinities, NaNs and subnormals as ups, {order}", ordinary, marks, order, gates)
-            yield self.pair(f"random bits as gates and ups, {order}", bits, bits[::-1], order, gates)
+        for order, gates in (("plain", "interleaved"), ("fragments", "halves"), ("plain", "packed"), ("fragments", "packed")):
+            for activation in ("silu", "gpt_oss", "deepseek_v4"):
+                yield self.pair("zeros, infinities, NaNs and subnormals as gates", marks, ordinary, order, gates, 0, activation, 7.0)
+                yield self.pair("zeros, infinities, NaNs and subnormals as ups", ordinary, marks, order, gates, 0, activation, 7.0)
+                gate, up = self.around(1.5, 21, 48)
+                yield self.pair("gates and ups around the limit, which silu has not", gate, up, order, gates, 0, activation, 1.5)
+                yield self.pair("no limit given", self.normal((5, 80), 60), self.normal((5, 80), 1e5), order, gates, 0, activation)
+            yield self.pair("random bits as gates and ups", bits, bits[::-1], order, gates)
+        yield from self.of_groups()
+
+    def around(self, limit: float, rows: int, columns: int) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """Gates and ups at a limit of both signs, one step to either side, and beyond."""
+        middle = cast(numpy.array([limit, -limit]), self.dtype)
+        steps = [numpy.nextafter(middle, middle.dtype.type(0)), numpy.nextafter(middle, middle.dtype.type(numpy.inf) * middle)]
+        values = numpy.concatenate([middle, *steps, middle * middle.dtype.type(2)])
+        return self.random.choice(values, (rows, columns)), self.random.choice(values, (rows, columns))
+
+    def of_groups(self) -> Iterator[Problem]:
+        """Rows after the last group hold NaN. Groups: none empty, empty ones at each place, one for all rows, more than a warp has lanes."""
+        choices = cycle(("silu", "gpt_oss", "deepseek_v4"))
+        several = ((3, 5, 2), (0, 0, 7, 0, 1, 0), (13,), (0,), (0,) * 31 + (4,) + (0,) * 40 + (9, 0), (1,) * 70)
+        for sizes, columns in (*((sizes, 80) for sizes in several), ((2, 3), 2880), ((1, 1, 1), 7168), ((1, 2), 9216)):
+            ends = numpy.cumsum(sizes).astype(numpy.int32)
+            for rest in (0, 6):
+                rows = int(ends[-1]) + rest
+                gate, up = self.normal((rows, columns), 4), self.normal((rows, columns))
+                gate[ends[-1] :], up[ends[-1] :] = numpy.nan, numpy.nan
+                alpha = numpy.asarray(self.random.uniform(0.2, 3, (len(sizes), 2)), numpy.float32)
+                words = f"groups of {str(list(sizes[:8]))[1:-1]}, {len(sizes)} in all, then {rest} rows"
+                for factors in (None, alpha):
+                    order, gates, activation = next(self.turns), next(self.gates), next(choices)
+                    name = words if factors is None else f"{words}, alpha"
+                    yield self.pair(name, gate, up, order, gates, 0, activation, 1.0, ends, factors)
+        strange = numpy.array([[0, 1], [1, -0.0], [numpy.inf, 1], [1, numpy.nan], [2.0**-126, 1], [-1, -2]], numpy.float32)
+        ends = numpy.arange(2, 14, 2, dtype=numpy.int32)
+        yield self.pair(
+            "alpha of any value", self.normal((12, 96)), self.normal((12, 96)), "fragments", "packed", offsets=ends, alpha=strange
+        )
 
 
-def problem(name: str, x: numpy.ndarray, settings: dict[str, str], gap: int = 0, index: numpy.ndarray | None = None) -> Problem:
+def laid(gate: numpy.ndarray, up: numpy.ndarray, gates: str) -> numpy.ndarray:
+    """x (M, 2 K) in an order of gates and ups."""
+    rows, columns = gate.shape
+    if gates == "halves":
+        return numpy.concatenate((gate, up), axis=1)
+    unit = 8 if gates == "packed" else 1
+    units = [one.reshape(rows, columns // unit, unit) for one in (gate, up)]
+    return numpy.stack(units, axis=2).reshape(rows, 2 * columns)
+
+
+def problem(
+    name: str,
+    x: numpy.ndarray,
+    settings: Mapping[str, str | float],
+    gap: int = 0,
+    index: numpy.ndarray | None = None,
+    offsets: numpy.ndarray | None = None,
+    alpha: numpy.ndarray | None = None,
+) -> Problem:
     """With `gates` among the settings x is gates and ups. `gap`: rows are so many pieces of 16 bytes further apart than they must be."""
 
     def outputs() -> dict[str, Placed]:
         taken = x if index is None else gather(x, index)
-        result = quantize_token_rows(swiglu(taken, settings["gates"]) if "gates" in settings else taken, settings["order"])
+        if "gates" in settings:
+            limit = numpy.float32(settings.get("limit", numpy.finfo(numpy.float32).max))
+            of = GatedRows(str(settings["gates"]), str(settings.get("activation", "silu")), limit, offsets, alpha)
+            taken = of.h(taken)
+        result = quantize_token_rows(taken, str(settings["order"]))
         q = in_rows(result.q) if settings["order"] == "fragments" else result.q
-        return {"q": Placed(q, (up_to(q.shape[1], 16) + 16 * gap, 1)), "scales": Placed(result.scales)}
+        rows = len(x) if index is None else len(index)
+        return {"q": longer(q, rows, up_to(q.shape[1], 16) + 16 * gap), "scales": longer_vector(result.scales, rows)}
 
     inputs = {"x": Placed(x, (x.shape[1] + gap * 16 // x.dtype.itemsize, 1))}
-    return Problem(name, inputs | ({} if index is None else {"index": Placed(index)}), Later(outputs), settings)
+    inputs |= {name: Placed(one) for name, one in (("index", index), ("offsets", offsets), ("alpha", alpha)) if one is not None}
+    return Problem(name, inputs, Later(outputs), settings)
+
+
+def longer_vector(values: numpy.ndarray, length: int) -> Placed:
+    """The first of so many numbers. The others are left alone."""
+    whole = numpy.zeros(length, values.dtype)
+    whole[: len(values)] = values
+    untouched = numpy.arange(length) >= len(values)
+    return Placed(whole, untouched=untouched if untouched.any() else None)

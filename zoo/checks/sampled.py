@@ -96,7 +96,9 @@ def sample(kernel: Kernel, variant: Variant, choose: Choose) -> Problem:
 
 
 def _token_rows(kernel: Kernel, variant: Variant, choose: Choose) -> Problem:
-    settings = {name: choose.of(option.values) for name, option in kernel.options.items()}
+    settings: dict[str, str | float] = {name: choose.of(option.values) for name, option in kernel.options.items()}
+    if "limit" in kernel.arguments and choose.of((True, False)):
+        settings["limit"] = choose.of((0.5, 7.0))
     rows, gap = choose.integer(0, 60), choose.of((0, 1, 3))
     columns = 16 * choose.integer(0, min(160, _MOST_ELEMENTS // max(rows, 1) // 16))
     index = None
@@ -104,8 +106,15 @@ def _token_rows(kernel: Kernel, variant: Variant, choose: Choose) -> Problem:
         index = _numbers(choose).integers(-1, max(rows, 1), choose.integer(0, 40), dtype=numpy.int32)
         rows = max(rows, 1)
     x = _values(choose, (rows, columns * (2 if "gates" in settings else 1)), dtype_of(kernel, variant, "x"), 16)
-    name = f"x {x.shape}, {settings}, rows {gap} apart" + ("" if index is None else f", {len(index)} gathered")
-    return quantize_tokens.problem(name, x, settings, gap, index)
+    offsets = alpha = None
+    if "offsets" in kernel.arguments and choose.of((True, False)):
+        sizes = _group_sizes(choose, rows)
+        offsets = numpy.cumsum(sizes).astype(numpy.int32)
+        if choose.of((True, False)):
+            alpha = _numbers(choose).standard_normal((len(sizes), 2)).astype(numpy.float32)
+    words = ("" if index is None else f", {len(index)} gathered") + ("" if offsets is None else f", groups end at {offsets.tolist()}")
+    name = f"x {x.shape}, {settings}, rows {gap} apart{words}"
+    return quantize_tokens.problem(name, x, settings, gap, index, offsets, alpha)
 
 
 def _numbers(choose: Choose) -> numpy.random.Generator:

@@ -41,6 +41,8 @@ What other models make of g and u is the same rule with other numbers, each oper
     silu            no limit        slope 1        added 0
     deepseek_v4     a limit         slope 1        added 0
     gpt_oss         a limit         slope 1.702    added 1
+
+Groups of rows may have alpha, a factor of gates and a factor of ups. g and u are then products with their factor, rounded to float32.
 """
 
 from __future__ import annotations
@@ -63,24 +65,31 @@ PIECE = 1 << 15  # elements at a time: the temporaries stay in a cache
 
 
 def swiglu(x: np.ndarray, order: str = "halves") -> np.ndarray:
-    """x (M, 2K) -> float32 (M, K). halves: gate x[:, :K], up x[:, K:]; interleaved: gate x[:, 0::2], up x[:, 1::2]."""
-    if x.shape[-1] % 2:
-        raise ValueError(f"x has {x.shape[-1]} columns: as many gates as ups make an even number")
-    half = x.shape[-1] // 2
-    if order == "halves":
-        gate, up = x[..., :half], x[..., half:]
-    elif order == "interleaved":
-        gate, up = x[..., 0::2], x[..., 1::2]
-    else:
-        raise ValueError(f"order is 'halves' or 'interleaved', not {order!r}")
+    """x (M, 2K) -> float32 (M, K). `order` is one of `gates_and_ups`."""
+    gate, up = gates_and_ups(x, order)
     with np.errstate(all="ignore"):
         return silu(gate.astype(np.float32)) * up.astype(np.float32)
 
 
+def gates_and_ups(x: np.ndarray, order: str) -> tuple[np.ndarray, np.ndarray]:
+    """halves: gates x[:, :K], ups x[:, K:]; interleaved: gates x[:, 0::2], ups x[:, 1::2]; packed: 8 gates, then their 8 ups."""
+    columns = x.shape[-1]
+    if columns % (16 if order == "packed" else 2):
+        wanted = "come in units of 8" if order == "packed" else "make an even number"
+        raise ValueError(f"x has {columns} columns: as many gates as ups {wanted}")
+    if order == "halves":
+        return x[..., : columns // 2], x[..., columns // 2 :]
+    if order == "interleaved":
+        return x[..., 0::2], x[..., 1::2]
+    if order == "packed":
+        units, half = x.reshape(*x.shape[:-1], columns // 16, 2, 8), (*x.shape[:-1], columns // 2)
+        return units[..., 0, :].reshape(half), units[..., 1, :].reshape(half)
+    raise ValueError(f"order is 'halves', 'interleaved' or 'packed', not {order!r}")
+
+
 def gated_unit(x: np.ndarray, order: str, activation: str, limit: np.float32) -> np.ndarray:
     """float32 gates and ups in the order of `swiglu` -> h of one of ACTIVATIONS; silu has no limit."""
-    half = x.shape[-1] // 2
-    gate, up = (x[..., :half], x[..., half:]) if order == "halves" else (x[..., 0::2], x[..., 1::2])
+    gate, up = gates_and_ups(x, order)
     slope, added, limited = ACTIVATIONS[activation]
     with np.errstate(all="ignore"):
         if limited:

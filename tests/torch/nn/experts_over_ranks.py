@@ -182,6 +182,21 @@ def serves_with_a_capacity(rank: int, size: int, format: str, how: str, capacity
     assert bool(lost) == (capacity == "2") or rank > 0
 
 
+def serves_many_rows_as_one_process(rank: int, size: int, format: str, capacity: str = "") -> None:
+    """With so many that sums are not promoted. How many rows arrive, or have room, decides nothing."""
+    p = problem(tokens=140, experts=E, hidden=K, top_k=2)
+    one, many = layers(rank, size, p, format, True, capacity=int(capacity) if capacity else None)
+    here = mine(rank, [140 // size] * size)
+    results = []
+    for promotion in ("never", "regular"):
+        one.promotion = many.promotion = promotion
+        with torch.no_grad():
+            results.append(many(p.x[here], p.ids[here], p.weights[here]))
+            wanted = added([one(p.x, ids, p.weights) for ids in of_each_rank(p, size)])
+        assert torch.equal(results[-1], wanted[here])
+    assert not torch.equal(*results)
+
+
 class _Shapes(TorchDispatchMode):
     """The operators that run, with the shapes of their results."""
 
@@ -709,6 +724,8 @@ OVER_CAPACITY = [(serves_with_a_capacity, ("fp8b128", how, "2", parts)) for how 
 EQUAL = [
     *((serves_as_one_process, (format, "even")) for format in SERVED),
     *((serves_as_one_process, ("fp8_mxfp4", how)) for how in ROUTINGS[1:]),
+    (serves_many_rows_as_one_process, ("fp8_mxfp4",)),
+    (serves_many_rows_as_one_process, ("fp8_nvfp4", "140")),
     *TRAINED,
     *IN_PARTS,
     (trains_as_one_process, ("unequal", "2")),

@@ -53,6 +53,13 @@ def test_a_layer_is_off_by_its_roundings_and_by_no_mistake(format, gates):
     check(layer_of(p, format, gates), p, format, gates)
 
 
+@pytest.mark.parametrize("model", [{}, {"activation": "gpt_oss", "limit": 1.0}, {"activation": "deepseek_v4", "limit": 1.0}])
+@pytest.mark.parametrize("format", ["fp8_mxfp4", "fp8_nvfp4"])
+def test_many_rows_an_expert_whose_sums_are_not_promoted_are_off_by_their_roundings(format, model):
+    p = problem(tokens=140, **model)
+    check(layer_of(p, format), p, format)
+
+
 @pytest.mark.parametrize(
     ("format", "gates"), [*((name, "interleaved") for name in RECIPES), ("fp8b128", "halves"), ("fp8_nvfp4", "halves"), ("mxfp8", "halves")]
 )

@@ -29,3 +29,6 @@ def test_exported_experts_are_not_tied_to_the_tokens_of_their_example(format):
     for count in (12, 5):
         given = x[:count], ids[:count], weights[:count]
         assert torch.equal(program(*given), layer(*given))
+    layer.promotion = "regular"  # as a program is, for any number of tokens
+    many = x.repeat(20, 1), ids.repeat(20, 1), weights.repeat(20, 1)
+    assert torch.equal(program(*many), layer(*many))

@@ -57,7 +57,7 @@ def test_frozen_layers_serve_without_it(monkeypatch, format):
     assert equal_whatever_is_unwritten(monkeypatch, lambda: [linear.freeze()(normal(9, 100)), grouped.freeze()(normal(48, 100), OFFSETS)])
 
     def served() -> list[torch.Tensor]:
-        layers = (experts(format, gates, True) for gates in ("halves", "interleaved"))
-        return [layer(*given) for layer, given in layers]
+        layers = (experts(format, gates, True, tokens=tokens) for gates in ("halves", "interleaved") for tokens in (20, 140))
+        return [layer(*given) for layer, given in layers]  # with 140 tokens, sums of FP8 and 4 bits are not promoted
 
     assert equal_whatever_is_unwritten(monkeypatch, served)

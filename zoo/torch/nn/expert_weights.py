@@ -19,7 +19,6 @@ from zoo.torch.quantized import Quantized, quantize
 class ExpertWeights(Layer):
     """`weight` (E, N, K) and `bias` (E, N); frozen: buffers. With `gates`, N are gates and ups in this order."""
 
-    promotions = ("regular",)  # GEMMs with an epilogue, or with scales for blocks of A, have no other
     ranks: Ranks | None = None  # over which experts are spread
 
     def __init__(
@@ -103,7 +102,7 @@ class ExpertWeights(Layer):
         """The frozen weights, as a recipe multiplies them."""
         elements, scales = self.elements, self.scales
         assert elements is not None and scales is not None
-        return Matrices(elements, scales if scales.numel() else None, self.tensor_scale, laid_bias(self.bias, self.gates))
+        return Matrices(elements, scales if scales.numel() else None, self.tensor_scale, laid_bias(self.bias, self.gates), self.promotion)
 
     def plain(self) -> Quantized:
         """Frozen weights (E, N, K) as `hold` takes them, and as a checkpoint has them."""

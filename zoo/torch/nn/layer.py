@@ -14,6 +14,7 @@ from zoo.torch.nn.gathered import Gathered, Sent
 from zoo.torch.nn.kept import Kept
 from zoo.torch.quantized import Quantized
 
+PROMOTIONS = ("never", "regular")  # the first is the usual one
 _PARTS = ("elements", "scales", "tensor_scale")
 _BYTES = tuple(getattr(torch, name) for name in ("float4_e2m1fn_x2", "float8_e8m0fnu") if hasattr(torch, name))  # not in every torch
 
@@ -31,7 +32,6 @@ class Layer(torch.nn.Module):
 
     add_gradients: bool = False
     in_bf16: bool = False
-    promotions: tuple[str, ...] = ("never", "regular")  # of which the first is the usual one
     format: str
     weight: torch.Tensor | None
     bias: torch.Tensor | None
@@ -54,13 +54,13 @@ class Layer(torch.nn.Module):
 
     @property
     def promotion(self) -> str:
-        found: str = self.__dict__.get("_promotion", self.promotions[0])
+        found: str = self.__dict__.get("_promotion", PROMOTIONS[0])
         return found
 
     @promotion.setter
     def promotion(self, value: str) -> None:
-        if value not in self.promotions:
-            raise ArgumentError(f"promotion: {self} expects {' or '.join(map(repr, self.promotions))}, got {shown(value)}")
+        if value not in PROMOTIONS:
+            raise ArgumentError(f"promotion: {self} expects {' or '.join(map(repr, PROMOTIONS))}, got {shown(value)}")
         self._promotion = value
 
     @property
