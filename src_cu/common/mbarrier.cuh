@@ -56,4 +56,29 @@ struct Ring {
     }
 };
 
+// How a tile uses the barriers full[STAGES] and empty[STAGES] of its ring. The tile has them as members, and derives from this.
+template <class Tile, int STAGES>
+struct StageBarriers {
+    // One thread calls this. Then all threads must synchronise.
+    __device__ __forceinline__ void initialise_barriers(uint32_t full_arrivals, uint32_t empty_arrivals) {
+#pragma unroll
+        for (int stage = 0; stage < STAGES; stage++) {
+            initialise(&tile().full[stage], full_arrivals);
+            initialise(&tile().empty[stage], empty_arrivals);
+        }
+    }
+
+    __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&tile().empty[ring.stage], ring.parity ^ 1); }
+    __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) { wait(&tile().full[ring.stage], ring.parity); }
+
+    // All lanes of a warp call this, when they have read the stage.
+    __device__ __forceinline__ void release(int stage) {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(&tile().empty[stage]);
+    }
+
+   private:
+    __device__ __forceinline__ Tile& tile() { return static_cast<Tile&>(*this); }
+};
+
 }  // namespace zoo

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "0e33259a879a15fe8555d6d01bcae7e92571d5b2d809d3024b426523f18d858f"
+EVIDENCE_SHA256 = "227a968c9fbfc5c551b03c76c7dc25f71b621fc353af1659caabf82f5598e2a8"

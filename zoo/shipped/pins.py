@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "23b4a75a7d9d03e15f892c591e69b17c69082734e52dd9a9db4daafc850568d3"
+MANIFEST_SHA256 = "35c67636b679eed832e4fbf24d6310d6a084b7487541d5f023cd785d07baab91"

@@ -27,13 +27,7 @@ struct MulticastTile : Tile {
 
     static __device__ __forceinline__ uint32_t first_sharer() { return cluster_rank() / SHARERS * SHARERS; }
 
-    __device__ __forceinline__ void initialise() {
-#pragma unroll
-        for (int stage = 0; stage < Tile::STAGES; stage++) {
-            zoo::initialise(&this->full[stage], Tile::FULL_ARRIVALS);
-            zoo::initialise(&this->empty[stage], EMPTY_ARRIVALS);
-        }
-    }
+    __device__ __forceinline__ void initialise() { this->initialise_barriers(Tile::FULL_ARRIVALS, EMPTY_ARRIVALS); }
 
     __device__ __forceinline__ void release(int stage) {
         __syncwarp();

@@ -29,7 +29,9 @@ constexpr int SCALE_BLOCK = 128;
 
 template <int TOKENS_, int WEIGHTS_, int STAGES_, int WARPGROUPS_, bool SWAPPED_, bool OVERLAPPED_,
           int WEIGHTS_PER_SCALE_ = SCALE_BLOCK, int COLUMN_PASSES_ = !SWAPPED_ && WEIGHTS_ == 256 ? 2 : 1>
-struct Fp8Tile {
+struct Fp8Tile
+    : StageBarriers<Fp8Tile<TOKENS_, WEIGHTS_, STAGES_, WARPGROUPS_, SWAPPED_, OVERLAPPED_, WEIGHTS_PER_SCALE_, COLUMN_PASSES_>,
+                    STAGES_> {
     static constexpr int TOKENS = TOKENS_, WEIGHTS = WEIGHTS_, STAGES = STAGES_, WARPGROUPS = WARPGROUPS_;
     static constexpr bool SWAPPED = SWAPPED_, OVERLAPPED = OVERLAPPED_;
     static constexpr int WEIGHTS_PER_SCALE = WEIGHTS_PER_SCALE_;  // rows of B
@@ -98,29 +100,15 @@ struct Fp8Tile {
 
     // One thread calls this. Then all threads must synchronise.
     __device__ __forceinline__ void initialise() { initialise_ring(FULL_ARRIVALS); }
-
-    __device__ __forceinline__ void initialise_ring(int full_arrivals) {
-#pragma unroll
-        for (int stage = 0; stage < STAGES; stage++) {
-            zoo::initialise(&full[stage], full_arrivals);
-            zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
-        }
+    __device__ __forceinline__ void initialise_ring(uint32_t full_arrivals) {
+        this->initialise_barriers(full_arrivals, EMPTY_ARRIVALS);
     }
-
-    __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
-    __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) { wait(&full[ring.stage], ring.parity); }
 
     // Waits until the stage of the CTA's K block number `block` is empty.
     __device__ __forceinline__ void wait_for_stage_of(int block) { wait(&empty[block % STAGES], block / STAGES % 2 ^ 1); }
 
     __device__ __forceinline__ float& scale_product(int stage, int entry, int token) {
         return token_scales[stage][entry][token % 8 / 2][token / 8 * 2 + token % 2];
-    }
-
-    // All lanes of a math warp call this, when they have read the stage.
-    __device__ __forceinline__ void release(int stage) {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(&empty[stage]);
     }
 };
 

@@ -35,7 +35,9 @@ struct TokenScalesOfStages {
 
 template <WeightFormat FORMAT_, int TOKENS_, int TOKEN_PARTS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, int GATHERING_THREADS_,
           bool NARROWS_, Promotion PROMOTION_ = Promotion::every_256, WeightLayout LAYOUT_ = WeightLayout::packed>
-struct FourBitTile {
+struct FourBitTile : StageBarriers<FourBitTile<FORMAT_, TOKENS_, TOKEN_PARTS_, WARPGROUPS_, STAGES_, CHUNKS_, GATHERING_THREADS_,
+                                               NARROWS_, PROMOTION_, LAYOUT_>,
+                                   STAGES_> {
     static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = TOKENS_, TOKEN_PARTS = TOKEN_PARTS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_,
                          CHUNKS = CHUNKS_;
@@ -80,26 +82,13 @@ struct FourBitTile {
 
     // Called by all threads, which then synchronise.
     __device__ __forceinline__ void initialise() {
-        if (threadIdx.x == 0) {
-#pragma unroll
-            for (int stage = 0; stage < STAGES; stage++) {
-                zoo::initialise(&full[stage], FULL_ARRIVALS);
-                zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
-            }
-        }
+        if (threadIdx.x == 0) this->initialise_barriers(FULL_ARRIVALS, EMPTY_ARRIVALS);
         if (threadIdx.x < ENTRIES) magnitudes[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
     }
 
-    __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
     __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
-        wait(&full[ring.stage], ring.parity);
+        StageBarriers<FourBitTile, STAGES>::wait_until_full(ring);
         if constexpr (GATHERS) let_copies_see_shared_memory();
-    }
-
-    // Called by a whole warp.
-    __device__ __forceinline__ void release(int stage) {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(&empty[stage]);
     }
 };
 

@@ -43,7 +43,8 @@ constexpr bool looks_up = requires { V::LOOKS_UP; };
 // PARTS: parts of 64 weight rows of a warpgroup. Part p of warpgroup w is number p * WARPGROUPS + w of the tile.
 template <WeightFormat FORMAT_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, int GATHERING_THREADS_,
           WeightLayout LAYOUT_ = WeightLayout::packed, bool LOOKS_UP_ = false>
-struct Bf16Tile {
+struct Bf16Tile
+    : StageBarriers<Bf16Tile<FORMAT_, TOKENS_, PARTS_, STAGES_, CHUNKS_, GATHERING_THREADS_, LAYOUT_, LOOKS_UP_>, STAGES_> {
     static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, CHUNKS = CHUNKS_, WARPGROUPS = 2;
     static constexpr bool GATHERS = GATHERING_THREADS_ > 0, SCALED = false, OF_BF16 = true;
@@ -79,24 +80,12 @@ struct Bf16Tile {
     // All threads call this, and then synchronise.
     __device__ __forceinline__ void initialise() {
         if constexpr (LOOKS_UP) pairs.fill(THREADS);
-        if (threadIdx.x > 0) return;
-#pragma unroll
-        for (int stage = 0; stage < STAGES; stage++) {
-            zoo::initialise(&full[stage], FULL_ARRIVALS);
-            zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
-        }
+        if (threadIdx.x == 0) this->initialise_barriers(FULL_ARRIVALS, EMPTY_ARRIVALS);
     }
 
-    __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
     __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
-        wait(&full[ring.stage], ring.parity);
+        StageBarriers<Bf16Tile, STAGES>::wait_until_full(ring);
         if constexpr (GATHERS) let_copies_see_shared_memory();
-    }
-
-    // A whole warp calls this.
-    __device__ __forceinline__ void release(int stage) {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(&empty[stage]);
     }
 };
 

@@ -33,7 +33,7 @@
 namespace zoo {
 
 template <WeightFormat FORMAT_, int TOKENS_, int PARTS_, int STAGES_, int GATHERING_THREADS_>
-struct UnpromotedTile {
+struct UnpromotedTile : StageBarriers<UnpromotedTile<FORMAT_, TOKENS_, PARTS_, STAGES_, GATHERING_THREADS_>, STAGES_> {
     static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, WARPGROUPS = 2;
     static constexpr bool GATHERS = GATHERING_THREADS_ > 0, SCALED = false, STORED = false;
@@ -58,25 +58,13 @@ struct UnpromotedTile {
 
     // Called by all threads, which then synchronise.
     __device__ __forceinline__ void initialise() {
-        if (threadIdx.x == 0)
-#pragma unroll
-            for (int stage = 0; stage < STAGES; stage++) {
-                zoo::initialise(&full[stage], FULL_ARRIVALS);
-                zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
-            }
+        if (threadIdx.x == 0) this->initialise_barriers(FULL_ARRIVALS, EMPTY_ARRIVALS);
         if (threadIdx.x < 128) magnitudes[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
     }
 
-    __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
     __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
-        wait(&full[ring.stage], ring.parity);
+        StageBarriers<UnpromotedTile, STAGES>::wait_until_full(ring);
         if constexpr (GATHERS) let_copies_see_shared_memory();
-    }
-
-    // Called by a whole warp.
-    __device__ __forceinline__ void release(int stage) {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(&empty[stage]);
     }
 };
 
