@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -220,8 +219,8 @@ class Experts(torch.nn.Module):
     gather_casts = _switch("gather_casts", "Whether FSDP2 gathers casts of the weights. Set it before fully_shard.")
     promotion = _switch(
         "promotion",
-        'How sums of FP8 tokens and 4-bit weights are added up. "never": promoted only where an expert has few rows. "regular" is slower and more '
-        "accurate with many rows.",
+        'How sums of FP8 tokens and 4-bit weights are added up. "never": promoted only where an expert has few rows, and over ranks. "regular" is '
+        "slower and more accurate with many rows.",
     )
     in_bf16 = _switch("in_bf16", "Whether a layer that is not frozen multiplies in bf16 by torch.")
 
@@ -250,20 +249,18 @@ class Experts(torch.nn.Module):
         else:
             routing = route(ids, weights.detach(), self.experts, self.first)
             if serves:
-                d = self._multiplied(RECIPES[self.format].tokens(tokens.detach()), routing, ids.numel())
+                d = self._multiplied(RECIPES[self.format].tokens(tokens.detach()), routing, ids.numel() // self.total)
                 y = combine(d, routing.rows, weights, shared())
             else:
                 y = (fused if simple else composed)(tokens, weights, shared(), self.gate_up, self.down, routing, self._gating())
         return y.to(x.dtype).view(x.shape)
 
-    def _gating(self, choices: int | None = None) -> Gating:
-        """choices: of all tokens of the call. Ranks of a group with as many tokens as each other have as many rows an expert as one process."""
-        spread = self.total if self.ranks is None else self.experts
-        return Gating(self.gates, self.activation, self.limit, self.hidden, self.intermediate, choices, spread)
+    def _gating(self, rows_an_expert: int = 0) -> Gating:
+        return Gating(self.gates, self.activation, self.limit, self.hidden, self.intermediate, rows_an_expert)
 
-    def _multiplied(self, a: tuple[torch.Tensor, ...], routing: Routing, choices: int) -> torch.Tensor:
+    def _multiplied(self, a: tuple[torch.Tensor, ...], routing: Routing, rows_an_expert: int = 0) -> torch.Tensor:
         """d (R, K) of quantised tokens and frozen weights."""
-        return RECIPES[self.format].multiply(a, self.gate_up.matrices(), self.down.matrices(), routing, self._gating(choices))
+        return RECIPES[self.format].multiply(a, self.gate_up.matrices(), self.down.matrices(), routing, self._gating(rows_an_expert))
 
     @untraced
     def _over_ranks(
@@ -278,7 +275,7 @@ class Experts(torch.nn.Module):
                     "Experts: with a group, a frozen layer gives routing weights no gradient; call the layer under torch.no_grad(), or "
                     "pass weights.detach()"
                 )
-            return served(ranks, self.format, x, ids, weights, shared, partial(self._multiplied, choices=ids.numel()))
+            return served(ranks, self.format, x, ids, weights, shared, self._multiplied)
         if self.format != "fp8b128" or self.in_bf16:
             raise ArgumentError(
                 "Experts: with a group, a layer trains in fp8b128, with in_bf16 off; freeze() the layer, or leave out group="
