@@ -11,7 +11,8 @@ bf16 experts gemm.bf16_mxfp4.m_grouped_contiguous beside humming and triton_kern
 
 Seeds draw so many problems for each band of rows. Each result is checked before it is timed; all take turns in CUDA graphs over operands that
 exceed the L2 cache. Nothing is built, and what cannot be imported is left out with the reason. The file is written after every problem; parts
-that are not timed keep rows of the same machine, libraries, cubins and seeds. Exit status 1: zoo was wrong. tools/layer_tables.py times whole layers.
+that are not timed keep rows of the same machine and libraries, with the date, cubins and seeds of their run. Exit status 1: zoo was wrong.
+tools/layer_tables.py times whole layers.
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ def main() -> None:
     about = {
         **asdict(describe(driver.device(0))),
         "libraries": libraries(),
-        "digest": packaged.digest,
-        "seeds": seeds,
         "less": {name: RIVALS[name].less for name in sum(BESIDE.values(), ()) if RIVALS[name].less},
     }
     before = json.loads(asked.output.read_text()) if asked.output.exists() else {}
     same = all(before.get(name) == value for name, value in about.items())  # or another machine's rows would bear this one's name
     kept = {part: before.get(part, []) if same and part not in parts else [] for part in PARTS}
-    found: dict[str, Any] = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **about, **kept}
+    run = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), "digest": packaged.digest, "seeds": seeds}
+    earlier = {part: before["earlier"].get(part) or {name: before[name] for name in run} for part, rows in kept.items() if rows}
+    found: dict[str, Any] = {**run, **about, "earlier": {part: one for part, one in earlier.items() if one != run}, **kept}
     wrong = left = 0
     for part in parts:
         for sizes, product in (one for seed in seeds for one in problems(part, seed, asked.problems)):

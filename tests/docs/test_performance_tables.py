@@ -103,6 +103,13 @@ def test_each_form_of_zoos_kernel_has_a_row_beside_each_library_that_says_who_do
     assert "| 129 to 2,048 | humming; zoo never promoted | 25 % faster |" in of_fp8 and "| humming | 0 % faster |" in of_bf16
 
 
+def test_a_part_of_an_earlier_run_has_the_date_and_the_seeds_of_that_run():
+    experts = [{"sizes": {"tokens": 200}, "microseconds": {"zoo": 10.0, "humming": 10.0}, "refused": {}}]
+    earlier = {"experts": {"date": "2025-12-31", "digest": "0", "seeds": [3, 4]}}
+    before, after = libraries_page(record(experts=experts, earlier=earlier)).split("## MXFP4 experts, FP8 activations")
+    assert "Measured 2025-12-31, seeds 3 and 4." in after and "2025" not in before and "1 to 2 problems a band, seed 7." in before
+
+
 def test_percent_is_of_the_longer_time():
     assert (percent(0.5), percent(2.0), percent(1.0)) == ("100 % faster", "100 % slower", "0 % faster")
     assert not re.search(r"\d\.\d", percent(0.737))

@@ -1,4 +1,4 @@
-"""docs/rivals.json: zoo beside other libraries, as tools/compare_rivals.py measured it on one GPU in one run.
+"""docs/rivals.json: zoo beside other libraries, as tools/compare_rivals.py measured it on one GPU. "earlier": parts of earlier runs.
 
 Whole layers are those that serve in docs/layers.json.
 """
@@ -57,7 +57,7 @@ class Comparison:
     """What a record says. `less`: what a rival does less than zoo; a rival that does the same job is not in it."""
 
     def __init__(self, record: dict[str, Any]):
-        self.record, self.less = {"layers": [], **record}, dict[str, str](record["less"]) | _LESS
+        self.record, self.less = {"layers": [], "earlier": {}, **record}, dict[str, str](record["less"]) | _LESS
 
     @property
     def machine(self) -> str:
@@ -67,10 +67,13 @@ class Comparison:
     @property
     def drawn(self) -> str:
         """How many problems there are, and the seed that draws them again."""
-        counts = sorted({one.problems for part in PARTS for one in self.ratios(part)})
-        seeds = self.record["seeds"]
-        words = f"seed{'s' if len(seeds) > 1 else ''} {' and '.join(map(str, seeds))}"
-        return f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} problems a band, {words}"
+        counts = sorted({one.problems for part in PARTS if part not in self.record["earlier"] for one in self.ratios(part)})
+        return f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} problems a band, {_of_seeds(self.record['seeds'])}"
+
+    def earlier(self, part: str) -> str:
+        """When a part was measured that is not of the last run, else nothing."""
+        run = self.record["earlier"].get(part)
+        return f"Measured {run['date']}, {_of_seeds(run['seeds'])}." if run else ""
 
     def rivals(self, part: str) -> list[str]:
         """Those that have a time somewhere, those of the same job first."""
@@ -102,6 +105,10 @@ class Comparison:
         """Rivals that have no time at all, and why."""
         timed = self.rivals(part)
         return {name: why for one in self.record.get(part, []) for name, why in one["refused"].items() if name not in timed}
+
+
+def _of_seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {' and '.join(map(str, seeds))}"
 
 
 def percent(ratio: float) -> str:

@@ -49,7 +49,8 @@ def _beside(found: Comparison, name: str) -> list[str]:
         rival = one.rival + " (less work)" * (not same) + one.form.removeprefix("zoo").replace(", ", "; zoo ", 1)
         rows.append((kinds_of_tokens(one.tokens), rival, percent(one.mean), percent(one.worst)))
     head = (PARTS[name].words, "beside", "zoo is, geometric mean", "zoo is, worst case")
-    return [table(head, rows)] * bool(rows) + [f"{rival} has no time: {why}." for rival, why in found.refused(name).items()]
+    when = found.earlier(name)
+    return [table(head, rows)] * bool(rows) + [when] * bool(when) + [f"{rival} has no time: {why}." for rival, why in found.refused(name).items()]
 
 
 def _measured(found: Comparison) -> str:
