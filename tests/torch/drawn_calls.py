@@ -33,13 +33,14 @@ SIZES = {
     "S": 1,
     "ALPHAS": 1,
     "I": 128,
+    "P": 3,
     "CODES": 128,
 }
 CHUNKS = [chunk_shape(block, tokens, gates) for block in (NVFP4_BLOCK, MXFP4_BLOCK) for tokens in TOKENS for gates in ("halves", "plain")]
 
 
 def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Inputs, and the sizes that no input tells."""
+    """Inputs, and the sizes and numbers that no input tells."""
     tokens = 128 if "m_grouped_gather" in kernel.name else 64 if kernel.fields["op"] == "experts" else 1
     values: dict[str, Any] = {**SIZES, "T": tokens, **chosen}
     random = numpy.random.default_rng(19)
@@ -65,7 +66,8 @@ def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, to
             shape = tuple(expression.evaluate(known) for expression in form.shape)
             made = _tensor(one.name, one.dtypes[0], shape, known, kernel, random).to(device)
             inputs[one.name] = made.mT.contiguous().mT if lies_by_columns(form) else made
-    return inputs, {symbol: values[symbol] for symbol in sizes(kernel)}
+    numbers = {one.name: 0.5 for one in kernel.arguments.values() if one.kind == "scalar" and one.default is None}
+    return inputs, {symbol: values[symbol] for symbol in sizes(kernel)} | numbers
 
 
 def packed_weights(kernel: Kernel) -> list[str]:

@@ -50,7 +50,11 @@ def _beside(found: Comparison, name: str) -> list[str]:
         rows.append((kinds_of_tokens(one.tokens), rival, percent(one.mean), percent(one.worst)))
     head = (PARTS[name].words, "beside", "zoo is, geometric mean", "zoo is, worst case")
     when = found.earlier(name)
-    return [table(head, rows)] * bool(rows) + [when] * bool(when) + [f"{rival} has no time: {why}." for rival, why in found.refused(name).items()]
+    return (
+        [table(head, rows)] * bool(rows)
+        + [when] * bool(when)
+        + [f"{rival} has no time: {why}." for rival, why in found.refused(name).items()]
+    )
 
 
 def _measured(found: Comparison) -> str:
