@@ -353,7 +353,8 @@ static void sets_the_stack() {
     CALL(cudaDeviceSetLimit(cudaLimitStackSize, 4096));
     CALL(cudaDeviceGetLimit(&bytes, cudaLimitStackSize));
     CHECK(bytes == 4096);
-    CHECK(cudaDeviceSetLimit(cudaLimitStackSize, 1 << 20) == cudaErrorInvalidValue && cudaGetLastError() == cudaErrorInvalidValue);
+    CHECK(cudaDeviceSetLimit(cudaLimitStackSize, 1 << 20) == cudaErrorInvalidValue &&
+          cudaGetLastError() == cudaErrorInvalidValue);
     recursion<<<1, 32>>>(x, 100);
     CALL(cudaMemcpyFromSymbol(&function, chosen, sizeof function));
     apply<<<1, 32>>>(x, function);
