@@ -90,6 +90,8 @@ KERNELS = (
 def tree(tmp_path):
     """zoo's own sources with the format, but for products, which have formats of their own and take long to read."""
     root = shutil.copytree(ROOT / "src_cu", tmp_path / "source", ignore=shutil.ignore_patterns("gemm"))
+    for part in ("gemm/tables/parts", "gemm/epilogue"):  # quantisers read activations there
+        shutil.copytree(ROOT / "src_cu" / part, root / part)
     (root / "names.toml").write_text('formats = ["toy8"]\n')
     (root / "common/formats/toy8.toml").write_text(WORDS)
     (root / "common/formats/toy8.cuh").write_text(HEADER.lstrip())

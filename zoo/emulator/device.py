@@ -28,6 +28,7 @@ from .asynchronous import POLICIES
 from .decode import Program
 from .errors import EmulatorError, LaunchError
 from .frames import MOST_LOCAL_BYTES, STACK_BYTES
+from .heap import Heap
 from .im2col import Im2colMap
 from .machine import Machine
 from .memory import CODE_BASE, GlobalMemory
@@ -186,6 +187,7 @@ class Device:
         self.share = (0, 1)  # of the clusters: this one of so many
         self._lock = threading.RLock()
         self.memory = GlobalMemory()
+        self.heap = Heap(self.memory)  # of malloc in kernels
         self.dropped = deque[int]()  # addresses of arrays that are gone, to be freed; any thread may add one at any time
         self._of_arrays: set[int] = set()
         self._variables = {}

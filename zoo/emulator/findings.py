@@ -40,6 +40,7 @@ KINDS = {
     "cluster-launch-control": "clusterlaunchcontrol used against its rules",
     "register-count": "setmaxnreg used against its rules",
     "invalid-call": "a call through an address, or with a signature, that is no function's",
+    "invalid-free": "free of an address that malloc did not return, or that was freed before",
     "stack-overflow": "a thread's calls and allocations need more stack than it has",
     "trap": "the kernel trapped or an assertion failed",
     "arithmetic": "a value operation used outside what hardware defines",

@@ -94,6 +94,10 @@ class GlobalMemory:
                 self.data[start : start + length],
                 self.state[start : start + length],
             )
+        if self.marks is not None:
+            marks = np.zeros(size, np.uint8)
+            marks[: self.size] = self.marks[1]
+            self.note(marks)
         self.data, self.state = data, state
         self.size = size
         self.views, self.states = _views(data), _views(state)

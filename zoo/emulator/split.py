@@ -6,6 +6,7 @@ CTAs: instructions by which CTAs could talk keep a launch in one process.
 """
 
 import mmap
+import re
 from collections import Counter
 
 import numpy as np
@@ -24,6 +25,8 @@ def _talking(program):
 
 def _talks(ins):
     words = ins.opcode.split(".")
+    if words[0] == "call":
+        return re.search(r"\b(malloc|free)\b", ins.text) is not None
     if any(word.startswith("shared") for word in words) and "global" not in words:
         return False
     if words[0] in ("ld", "st"):

@@ -141,5 +141,23 @@ def _call_system(ins, callee, arguments, results):
                         local.bytes[lane, start : start + size], local.valid[lane, start : start + size] = 0, 1
 
         return run
+    if callee.name in ("malloc", "free"):
+
+        def run(warp, lanes):
+            local, heap = warp.local, warp.machine.device.heap
+            for lane in range(32):
+                if not lanes >> lane & 1:
+                    continue
+                (given,) = values(warp, lane)
+                if callee.name == "free":
+                    if not heap.free(given):
+                        ins.report(warp, 1 << lane, "invalid-free", f"{given:#x} is no block of malloc, or was freed before", given)
+                    continue
+                ((slot, size),) = given_back
+                start = int(warp.values[slot][lane])
+                local.bytes[lane, start : start + size] = list(heap.allocate(given).to_bytes(size, "little"))
+                local.valid[lane, start : start + size] = 1
+
+        return run
     ins.unsupported(f"the function {callee.name} has no body")
     return None
