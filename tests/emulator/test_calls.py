@@ -156,16 +156,16 @@ def test_a_function_pointer_that_one_kernel_stores_is_that_function_in_another_k
 
 
 def test_a_function_that_is_not_covered_hinders_no_kernel_that_might_call_it_and_does_not():
-    """A class with a virtual destructor has a function in its table that calls free. All functions of one prototype are candidates of a call."""
-    for wrong in ("unheard.u32 %r1, %r0;", "add.u32.sat.wrap %r1, %r0, 1;", ".param .b32 a; call free, (a);", "bra.sideways END; END:"):
-        functions = ".extern .func free(.param .b32 x);\n" + function("never", wrong) + OPERATIONS.replace("0, next}", "never, next}")
+    """A class with a virtual destructor has a function in its table that calls cudaFree. All functions of one prototype are candidates of a call."""
+    for wrong in ("unheard.u32 %r1, %r0;", "add.u32.sat.wrap %r1, %r0, 1;", ".param .b32 a; call cudaFree, (a);", "bra.sideways END; END:"):
+        functions = ".extern .func cudaFree(.param .b32 x);\n" + function("never", wrong) + OPERATIONS.replace("0, next}", "never, next}")
         called = THROUGH_TABLE.format(index="%r3", table="table", space="global") + PROTOTYPE + invoke("%rd3", "%r40", "%r0", "P")
         values, report = run(functions, "and.b32 %r3, %r0, 1;" + called)
         assert report.ok and not report.findings, report
         np.testing.assert_array_equal(values, np.where(LANE % 2, LANE**2, 3 * LANE))
-        with pytest.raises(UnsupportedInstruction, match=r"PTX line \d+: `(unheard|add|call free|bra)"):
+        with pytest.raises(UnsupportedInstruction, match=r"PTX line \d+: `(unheard|add|call cudaFree|bra)"):
             run(functions, "mov.u32 %r3, 2;" + called)
-        with pytest.raises(UnsupportedInstruction, match=r"PTX line \d+: `(unheard|add|call free|bra)"):
+        with pytest.raises(UnsupportedInstruction, match=r"PTX line \d+: `(unheard|add|call cudaFree|bra)"):
             run(functions, "mov.u32 %r40, 0; bra END; " + invoke("never", "%r40", "%r0") + "END:")
 
 
