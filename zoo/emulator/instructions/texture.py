@@ -90,7 +90,6 @@ def _values(ins, warp, lanes, texture, tap, layer):
     image = texture.image
     data = textures.as_read(texture, _read(ins, warp, lanes, image, tap, layer, tap.inside & (tap.weight > 0)))
     values = np.zeros((len(data), 4), data.dtype)
-    values[:, 3] = 1
     values[:, : image.channels] = data
     outside = ~tap.inside
     if outside.any():
