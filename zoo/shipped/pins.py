@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "35c67636b679eed832e4fbf24d6310d6a084b7487541d5f023cd785d07baab91"
+MANIFEST_SHA256 = "c56e1bf6c7315b6983a3434a1e4f3263c5aa630a62a3d85455354a2d73483c3b"

@@ -20,7 +20,7 @@ namespace zoo {
 
 enum class Gates { halves, interleaved, packed };
 
-// `ends` holds the end rows of the groups. Without alpha, nobody looks up a row's group.
+// `ends` has the end row of each group. A kernel without `alpha` does not search for the group of a row.
 struct GroupFactors {
     const float* alpha;  // (groups, 2)
     const int* ends;
