@@ -14,7 +14,7 @@ from tests.torch.nn.expert_layers import BF16, FP4_AS_FP8, MARGIN, deviation, in
 from zoo.errors import ArgumentError  # noqa: E402
 from zoo.torch import quantize  # noqa: E402
 from zoo.torch.nn import Experts  # noqa: E402
-from zoo.torch.nn.experts_serving import RECIPES  # noqa: E402
+from zoo.torch.nn.experts_serving import RECIPES, SWIGLU_APART_FROM  # noqa: E402
 from zoo.torch.nn.formats import FORMATS  # noqa: E402
 
 
@@ -58,6 +58,23 @@ def test_a_layer_is_off_by_its_roundings_and_by_no_mistake(format, gates):
 def test_many_rows_an_expert_whose_sums_are_not_promoted_are_off_by_their_roundings(format, model):
     p = problem(tokens=140, **model)
     check(layer_of(p, format), p, format)
+
+
+@pytest.mark.parametrize("gates", ["halves", "interleaved"])
+def test_many_rows_an_expert_in_fp8_have_the_bits_of_a_layer_that_trains(gates):
+    p = problem(tokens=2 * SWIGLU_APART_FROM)
+    layer = layer_of(p, "fp8b128", gates)
+    check(layer, p, "fp8b128", gates)
+    trains = Experts.from_float(p.gate_up(gates), p.down, "fp8b128", gates=gates)
+    assert torch.equal(layer(p.x, p.ids, p.weights), trains(p.x, p.ids, p.weights))
+    fewer = p.x[1:], p.ids[1:], p.weights[1:]
+    assert not torch.equal(layer(*fewer), trains(*fewer))
+
+
+@pytest.mark.parametrize("model", [{"activation": "silu", "limit": None}, {"activation": "deepseek_v4"}, {}])
+def test_many_rows_an_expert_keep_limits_and_biases_that_the_quantiser_lacks(model):
+    p = replace(problem(tokens=2 * SWIGLU_APART_FROM, activation="gpt_oss", limit=1.0), **model)
+    check(layer_of(p, "fp8b128"), p, "fp8b128")
 
 
 @pytest.mark.parametrize(

@@ -249,18 +249,19 @@ class Experts(torch.nn.Module):
         else:
             routing = route(ids, weights.detach(), self.experts, self.first)
             if serves:
-                d = self._multiplied(RECIPES[self.format].tokens(tokens.detach()), routing, ids.numel() // self.total)
+                matrices = self.gate_up.matrices(), self.down.matrices()
+                d = RECIPES[self.format].serve(tokens.detach(), *matrices, routing, self._gating(), ids.numel() // self.total)
                 y = combine(d, routing.rows, weights, shared())
             else:
                 y = (fused if simple else composed)(tokens, weights, shared(), self.gate_up, self.down, routing, self._gating())
         return y.to(x.dtype).view(x.shape)
 
-    def _gating(self, rows_an_expert: int = 0) -> Gating:
-        return Gating(self.gates, self.activation, self.limit, self.hidden, self.intermediate, rows_an_expert)
+    def _gating(self) -> Gating:
+        return Gating(self.gates, self.activation, self.limit, self.hidden, self.intermediate)
 
-    def _multiplied(self, a: tuple[torch.Tensor, ...], routing: Routing, rows_an_expert: int = 0) -> torch.Tensor:
+    def _multiplied(self, a: tuple[torch.Tensor, ...], routing: Routing) -> torch.Tensor:
         """d (R, K) of quantised tokens and frozen weights."""
-        return RECIPES[self.format].multiply(a, self.gate_up.matrices(), self.down.matrices(), routing, self._gating(rows_an_expert))
+        return RECIPES[self.format].multiply(a, self.gate_up.matrices(), self.down.matrices(), routing, self._gating())
 
     @untraced
     def _over_ranks(
