@@ -57,7 +57,10 @@ class Comparison:
     """What a record says. `less`: what a rival does less than zoo; a rival that does the same job is not in it."""
 
     def __init__(self, record: dict[str, Any]):
-        self.record, self.less = {"layers": [], "earlier": {}, **record}, dict[str, str](record["less"]) | _LESS
+        self.record, self.less = {"layers": [], **record}, dict[str, str](record["less"]) | _LESS
+        words = {name: record[name] for name in ("date", "seeds")}  # a run of the same words is not told apart
+        earlier = record.get("earlier", {})
+        self.record["earlier"] = {part: run for part, run in earlier.items() if any(run[name] != word for name, word in words.items())}
 
     @property
     def machine(self) -> str:

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "8eb459c102c6faee7f4790a012bb3b7e7859b135182a7c275600a825f85285ab"
+EVIDENCE_SHA256 = "58896c72ed548063259bee7b15861f672e3e30b593e6bf40a318c47f84e8d562"
