@@ -92,8 +92,8 @@ def test_a_predicated_call_through_a_pointer_leaves_the_other_lanes_alone():
     ("mov.u64 %rd3, next; add.u64 %rd3, %rd3, 1;", "is the address of no function of this module"),
     ("mov.u64 %rd3, k;", "k is a kernel"),
     ("mov.u64 %rd3, absent;", "absent has no body"),
-    ("mov.u64 %rd3, wide;", "wide is (8) _ (4) bytes, and the call (4) _ (4) bytes"),
-    ("mov.u64 %rd3, none;", "none is () _ (4, 16) bytes, and the call (4) _ (4) bytes"),
+    ("mov.u64 %rd3, wide;", "wide has results of (8) and parameters of (4) bytes, and the call has results of (4) and parameters of (4) bytes"),
+    ("mov.u64 %rd3, none;", "none has results of () and parameters of (4, 16) bytes, and the call has results of (4) and parameters of (4) bytes"),
 ])  # fmt: skip
 def test_a_call_of_what_is_no_function_or_has_another_signature_is_reported_and_ends_its_lanes(pointer, told):
     functions = ".func (.param .b32 y) absent(.param .b32 x);\n.func (.param .b64 y) wide(.param .b32 x) { ret; }\n"
@@ -125,9 +125,9 @@ def test_a_call_may_only_reach_the_functions_of_its_list():
 
 
 @pytest.mark.parametrize(("body", "told"), [
-    (".param .b64 a; .param .b32 b; call (b), next, (a);", r"next is \(4\) _ \(4\) bytes, and the call \(4\) _ \(8\) bytes"),
-    (".param .b32 a; call next, (a);", r"next is \(4\) _ \(4\) bytes, and the call \(\) _ \(4\) bytes"),
-    (PROTOTYPE + ".param .b64 a; .param .b32 b; call (b), %rd3, (a), P;", r"its prototype is \(4\) _ \(4\) bytes, and the call \(4\) _ \(8\) bytes"),
+    (".param .b64 a; .param .b32 b; call (b), next, (a);", r"next has results of \(4\) and parameters of \(4\) bytes, and the call has results of \(4\) and parameters of \(8\) bytes"),
+    (".param .b32 a; call next, (a);", r"next has results of \(4\) and parameters of \(4\) bytes, and the call has results of \(\) and parameters of \(4\) bytes"),
+    (PROTOTYPE + ".param .b64 a; .param .b32 b; call (b), %rd3, (a), P;", r"its prototype has results of \(4\) and parameters of \(4\) bytes, and the call has results of \(4\) and parameters of \(8\) bytes"),
     (".param .b32 a; .param .b32 b; call (b), %rd3, (a);", "needs a .callprototype or a .calltargets"),
     ("L: .param .b32 a; .param .b32 b; call (b), %rd3, (a), L;", "needs a .callprototype or a .calltargets"),
     (PROTOTYPE + ".param .b32 a; .param .b32 b; call (b), next, (a), P;", "neither a prototype nor a list"),
