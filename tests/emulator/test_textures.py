@@ -332,7 +332,7 @@ def test_a_handle_that_does_not_fit_the_instruction_is_reported(what):
      ("cube has normalized", ("f32", (4, 4)), {"geometry": "cube", "layers": 6}), ("linear memory has", ("f32", (4, 4)), {"linear": True}),
      ("multiple of 32", ("f32", (4, 4)), {"pitch": 20}), ("filtering is for floats", ("u8", (4, 4)), {"filter": "linear"}),
      ("of 8 and 16 bits", ("u32", (4, 4)), {"read": "normalized"}), ("the address mode", ("f32", (4, 4)), {"address_mode": "repeat"}),
-     ("has not 4 values", ("f32", (4, 4)), {"border": (1,)})],
+     ("must have 4 values", ("f32", (4, 4)), {"border": (1,)})],
 )  # fmt: skip
 def test_a_texture_that_no_device_makes_is_refused(words, of, options):
     gpu = emulator.Device()
