@@ -2,7 +2,8 @@
 
 x (T, K) -> quantise -> gather, gates and ups, activation, quantise -> h (R, I) -> second GEMM -> d (R, K)
 
-FP8 tokens and 4-bit weights take a kernel more where sums are not promoted: no GEMM with an epilogue leaves its sums in the tensor cores.
+Unpromoted sums of FP8 tokens and 4-bit weights need more kernels: rows are copied, and SwiGLU follows the GEMM, because no GEMM with an epilogue
+leaves its sums in the tensor cores.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Gating:
     limit: float | None
     hidden: int
     intermediate: int
-    rows_an_expert: int = 0  # on average, if the host knows; ranks do not know the rows of the others
+    rows_an_expert: int = 0  # on average; 0 over ranks, because no rank knows how many rows the others have
 
     @property
     def options(self) -> dict[str, Any]:
@@ -136,16 +137,16 @@ to 2 % more (fp8_mxfp4, H200, 32 and 128 experts 2880 x 2880, 128 experts 4096 x
 
 
 def _never_promoted(first: Matrices, second: Matrices, gating: Gating) -> bool:
-    """Whether sums stay in the tensor cores. The host knows all of it, so a CUDA graph keeps the decision."""
+    """Whether sums stay in the tensor cores. This depends on nothing on the GPU, so a CUDA graph can replay the decision."""
     if not first.promotion == second.promotion == "never" or (first.alpha is not None and first.bias is not None):
-        return False  # a plain GEMM has one alpha for gates and ups; the quantiser applies both, which is too late for a bias
+        return False  # a plain GEMM has no alpha for gates and another for ups, and the quantiser applies them after the bias: too late
     if getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)():
-        return False  # a comparison would tie an exported program to one side
+        return False  # comparing the rows would fix an exported program to one branch
     return gating.rows_an_expert >= NEVER_PROMOTED_FROM
 
 
 def _columns_of(bias: torch.Tensor | None, gates: str) -> torch.Tensor | None:
-    """The bias of gates and ups as columns of a plain GEMM with packed gates and ups: 8 gates, then their 8 ups."""
+    """The bias of gates and ups in the order of a plain GEMM's columns for packed gates and ups: 8 gates, then their 8 ups."""
     if bias is None:
         return None
     units = bias.unflatten(2, (-1, 8)).transpose(1, 2) if gates == "halves" else bias.unflatten(1, (-1, 8)).transpose(2, 3)
@@ -154,9 +155,9 @@ def _columns_of(bias: torch.Tensor | None, gates: str) -> torch.Tensor | None:
 
 def _fp8_by_four_bits(format: str) -> Callable[..., torch.Tensor]:
     def unpromoted(a: tuple[torch.Tensor, ...], first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
-        """Packed gates and ups are the bytes of plain packed rows: only their shapes differ. Copied rows multiply faster than rows through an index."""
+        """Packed gates and ups differ from plain packed rows only in shape. Rows are copied, because a GEMM with an index is slower."""
         contiguous = getattr(ops, f"gemm_{format}_m_grouped_contiguous")
-        tokens = routing.index.clamp(min=0)  # rows of no token are in no group
+        tokens = routing.index.clamp(min=0)  # a row of no token (-1) is in no group, so a copy of any row may replace it
         rows, row_scale = a[0].view(torch.uint8).index_select(0, tokens).view(a[0].dtype), a[1].index_select(0, tokens)
         elements, *scales = first.operands
         plain = elements.flatten(-2), *(one.flatten(1) for one in scales)
