@@ -73,7 +73,10 @@ def main() -> None:
     parts, seeds = asked.only.split(","), asked.seed or [1]
     if unknown := set(parts) - set(PARTS):
         parser.error(f"--only: no part is named {' or '.join(sorted(unknown))}")
-    torch, end = torch_with_gpu(), time.monotonic() + asked.seconds
+    try:
+        torch, end = torch_with_gpu(), time.monotonic() + asked.seconds
+    except Unavailable as why:
+        sys.exit(f"libraries are timed by torch on a GPU: {why}")
     torch.manual_seed(seeds[0])
     torch.zeros(1, device=WHERE)  # makes the context in which zoo works, too
     about = {
@@ -85,7 +88,7 @@ def main() -> None:
     same = all(before.get(name) == value for name, value in about.items())  # or another machine's rows would bear this one's name
     kept = {part: before.get(part, []) if same and part not in parts else [] for part in PARTS}
     run = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), "digest": packaged.digest, "seeds": seeds}
-    earlier = {part: before["earlier"].get(part) or {name: before[name] for name in run} for part, rows in kept.items() if rows}
+    earlier = {part: before.get("earlier", {}).get(part) or {name: before[name] for name in run} for part, rows in kept.items() if rows}
     found: dict[str, Any] = {**run, **about, "earlier": {part: one for part, one in earlier.items() if one != run}, **kept}
     wrong = left = 0
     for part in parts:

@@ -77,7 +77,10 @@ def main() -> None:
     asked = parser.parse_args()
     if unknown := sorted(set(asked.only.split(",")) - set(SECTIONS)):
         parser.error(f"--only: no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
-    torch = torch_with_gpu()
+    try:
+        torch = torch_with_gpu()
+    except Unavailable as why:
+        sys.exit(f"layers are timed by torch on a GPU: {why}")
     torch.zeros(1, device=WHERE)  # makes the context in which zoo works, too
     record = json.loads(asked.output.read_text()) if asked.output.exists() else {}
     wrong = 0

@@ -16,7 +16,7 @@ MAY_INCLUDE = {
     **dict.fromkeys(GEMMS, SHARED_BY_GEMMS),
     **dict.fromkeys(OTHERS, ()),
     "norm/": ("quantize/rows/",),  # which quantises the rows that it makes
-    "quantize/": ("gemm/epilogue/activation.cuh",),  # h of unpromoted sums has the activation of a GEMM's epilogue
+    "quantize/": ("gemm/epilogue/activation.cuh",),  # fp8token quantisers apply the activation that a GEMM's epilogue applies elsewhere
 }
 KERNELS = sorted(path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("kernels/*.cu"))
 GROUPED = ("group", "gather", "workspace")

@@ -39,7 +39,7 @@ def last_row_for_none(x, index):
 
 
 def rows_without_groups(x, format, layout, offsets):
-    """Groups do not begin with a tile of scales each."""
+    """A group does not begin with a new tile of scales."""
     right = quantize_rows(x, format, layout, offsets)
     if layout == "plain":
         return right

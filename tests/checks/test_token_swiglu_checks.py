@@ -1,4 +1,4 @@
-"""The checks of SwiGLU before a scale for each row: the reference passes, and each way to be slightly wrong does not."""
+"""The checks of quantize.fp8token.rows.swiglu: the reference passes, and each slightly wrong kernel fails."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ VARIANT = next(one for one in KERNEL.variants if one.dtypes["x"] == "bf16")
 
 
 def executor(change=lambda rows: rows, change_h=lambda h: h, forgets_ends=False):
-    """The reference as a kernel: `change` spoils what it knows of the rows, `change_h` the activated rows."""
+    """The reference as a kernel. `change` alters the options of the rows, `change_h` the rows after the activation."""
 
     def execute(kernel, variant, buffers, settings):
         after = {name: buffer.image.copy() for name, buffer in buffers.items()}
@@ -53,7 +53,7 @@ def alpha_of_gates_for_both(rows):
 
 
 def alpha_of_the_next_group(rows):
-    """A row at a group's end is taken for one of the group before."""
+    """Each row uses the factors of the previous group, as if a group began one row too late."""
     return rows if rows.alpha is None else replace(rows, alpha=numpy.roll(rows.alpha, 1, axis=0))
 
 
@@ -88,10 +88,10 @@ def test_a_slightly_wrong_kernel_is_caught(changes):
     assert "wrong" in checks.check(KERNEL, VARIANT, executor(**changes)).error
 
 
-def test_rows_of_nobody_are_not_written():
+def test_a_kernel_that_writes_rows_after_the_last_group_is_caught():
     assert "not the kernel's were written" in checks.check(KERNEL, VARIANT, executor(forgets_ends=True)).error
 
 
-def test_every_choice_of_the_launch_meets_every_other():
+def test_every_combination_of_order_gates_and_activation_is_checked():
     seen = {tuple(one.settings[name] for name in ("order", "gates", "activation")) for one in quantize_tokens.problems(KERNEL, VARIANT)}
     assert len(seen) == 2 * 3 * 3

@@ -82,7 +82,7 @@ def test_absent_libraries_are_reasons_and_the_record_is_whole(on_a_cpu):
     assert Comparison(found).rivals("dense") == ["torch tensor-wise"] and "torch" in found["libraries"]
 
 
-def test_zoos_calls_of_every_part_are_right_and_a_part_that_is_not_timed_keeps_its_rows(on_a_cpu):
+def test_zoos_calls_of_every_part_are_right_and_a_part_that_is_not_timed_keeps_its_rows(on_a_cpu, monkeypatch):
     status, found = on_a_cpu("--only", "contiguous,masked")
     assert status == 0 and list(found["contiguous"][0]["microseconds"]) == ["zoo"]
     assert list(found["masked"][0]["microseconds"]) == ["zoo", "zoo, rows not told"]
@@ -91,8 +91,13 @@ def test_zoos_calls_of_every_part_are_right_and_a_part_that_is_not_timed_keeps_i
     through = "zoo, through an index"
     assert list(after["experts"][0]["microseconds"]) == ["zoo", "zoo, never promoted", through, f"{through}, never promoted"]
     assert after["masked"] == found["masked"] and after["less"].keys() >= {"torch tensor-wise"}
+    timed = after["experts"]
     _, after = on_a_cpu("--only", "dense", "--seed", "2")
-    assert after["dense"] and after["masked"] == after["experts"] == []  # which are of another seed
+    assert after["dense"] and (after["masked"], after["experts"], after["seeds"]) == (found["masked"], timed, [2])
+    assert after["earlier"].keys() == {"contiguous", "masked", "experts", "bf16 experts"} and after["earlier"]["masked"]["seeds"] == [1]
+    monkeypatch.setattr(compare_rivals, "libraries", lambda: {"torch": "another"})
+    _, after = on_a_cpu("--only", "dense")
+    assert after["dense"] and after["masked"] == after["experts"] == [] and not after["earlier"]  # of other libraries
 
 
 def test_a_part_of_another_name_is_refused(on_a_cpu, capsys):

@@ -13,7 +13,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def compiled(name, folder_of_the_run):
-    """The compiled program. Whichever process comes first leaves it for the others."""
+    """The compiled program. The first process that needs it compiles it for all."""
     nvcc = find_nvcc()
     libraries = [path for site in sys.path for path in Path(site).glob("nvidia/cu13/lib/libcudart.so.13")]
     if nvcc is None or not libraries:

@@ -1,4 +1,4 @@
-"""Calls through pointers and of functions that call themselves: values against Python, and what is wrong with a call."""
+"""Calls through pointers, and functions that call themselves: values as Python computes them, and findings of wrong calls."""
 
 import numpy as np
 import pytest
@@ -14,13 +14,13 @@ PROTOTYPE = "P: .callprototype (.param .b32 _) _ (.param .b32 _); "
 
 
 def invoke(callee, result, argument, signature=""):
-    """A call of a function from 32 bits to 32 bits, by name or with a signature through a register."""
+    """A call of a function that has one 32-bit parameter and a 32-bit result: by name, or through a register with a signature."""
     signature = f", {signature}" if signature else ""
     return f"{{ .param .b32 a; .param .b32 b; st.param.b32 [a], {argument}; call (b), {callee}, (a){signature}; ld.param.b32 {result}, [b]; }} "
 
 
 def function(name, body, registers="%r<8>"):
-    """One whose argument is in %r0, and which returns that register."""
+    """The text of a function: its body finds the argument in %r0 and leaves the result there."""
     text = f".reg .pred %p<4>; .reg .b32 {registers}; .reg .b64 %rd<4>;\nld.param.u32 %r0, [x];\n{body}\nst.param.b32 [y], %r0; ret;"
     return f".func (.param .b32 y) {name}(.param .b32 x)\n{{\n{text}\n}}\n"
 
@@ -64,7 +64,7 @@ def test_lanes_that_call_different_functions_through_one_pointer_each_get_their_
     np.testing.assert_array_equal(values, np.where(LANE < 10, 3 * LANE, np.where(LANE > 20, LANE**2, LANE + 1)))
 
 
-def test_functions_in_a_constant_table_and_in_registers_are_those_of_a_global_table():
+def test_constant_tables_global_tables_and_registers_hold_equal_addresses_of_a_function():
     body = "and.b32 %r3, %r0, 1;" + THROUGH_TABLE.format(index="%r3", table="fixed", space="const") + PROTOTYPE
     body += (
         invoke("%rd3", "%r4", "%r0", "P") + "ld.global.u64 %rd4, [table+24]; mov.u64 %rd5, next; setp.ne.u64 %p1, %rd4, %rd5; @%p1 trap;"
@@ -92,10 +92,10 @@ def test_a_predicated_call_through_a_pointer_leaves_the_other_lanes_alone():
     ("mov.u64 %rd3, next; add.u64 %rd3, %rd3, 1;", "is the address of no function of this module"),
     ("mov.u64 %rd3, k;", "k is a kernel"),
     ("mov.u64 %rd3, absent;", "absent has no body"),
-    ("mov.u64 %rd3, wide;", "wide is (8) _ (4) bytes, and the call (4) _ (4) bytes"),
-    ("mov.u64 %rd3, none;", "none is () _ (4, 16) bytes, and the call (4) _ (4) bytes"),
+    ("mov.u64 %rd3, wide;", "wide has results of (8) and parameters of (4) bytes, and the call has results of (4) and parameters of (4) bytes"),
+    ("mov.u64 %rd3, none;", "none has results of () and parameters of (4, 16) bytes, and the call has results of (4) and parameters of (4) bytes"),
 ])  # fmt: skip
-def test_a_call_of_what_is_no_function_or_has_another_signature_is_reported_and_ends_its_lanes(pointer, told):
+def test_a_call_of_no_function_or_of_one_with_another_signature_is_reported_and_ends_its_lanes(pointer, told):
     functions = ".func (.param .b32 y) absent(.param .b32 x);\n.func (.param .b64 y) wide(.param .b32 x) { ret; }\n"
     functions += ".func none(.param .b32 x, .param .align 8 .b8 z[16]) { ret; }\n" + OPERATIONS
     body = f"{pointer} setp.lt.u32 %p1, %r0, 4; mov.u64 %rd4, next; selp.b64 %rd3, %rd3, %rd4, %p1;\n"
@@ -107,7 +107,7 @@ def test_a_call_of_what_is_no_function_or_has_another_signature_is_reported_and_
     np.testing.assert_array_equal(values, np.where(LANE < 4, 0, LANE + 1))
 
 
-def test_a_pointer_that_nobody_wrote_is_reported_before_its_use():
+def test_a_call_through_an_unwritten_pointer_is_reported():
     _, report = run(OPERATIONS, PROTOTYPE + invoke("%rd3", "%r40", "%r0", "P"))
     assert kinds(report) == {"uninitialised-register", "invalid-call"}
 
@@ -125,9 +125,9 @@ def test_a_call_may_only_reach_the_functions_of_its_list():
 
 
 @pytest.mark.parametrize(("body", "told"), [
-    (".param .b64 a; .param .b32 b; call (b), next, (a);", r"next is \(4\) _ \(4\) bytes, and the call \(4\) _ \(8\) bytes"),
-    (".param .b32 a; call next, (a);", r"next is \(4\) _ \(4\) bytes, and the call \(\) _ \(4\) bytes"),
-    (PROTOTYPE + ".param .b64 a; .param .b32 b; call (b), %rd3, (a), P;", r"its prototype is \(4\) _ \(4\) bytes, and the call \(4\) _ \(8\) bytes"),
+    (".param .b64 a; .param .b32 b; call (b), next, (a);", r"next has results of \(4\) and parameters of \(4\) bytes, and the call has results of \(4\) and parameters of \(8\) bytes"),
+    (".param .b32 a; call next, (a);", r"next has results of \(4\) and parameters of \(4\) bytes, and the call has results of \(\) and parameters of \(4\) bytes"),
+    (PROTOTYPE + ".param .b64 a; .param .b32 b; call (b), %rd3, (a), P;", r"its prototype has results of \(4\) and parameters of \(4\) bytes, and the call has results of \(4\) and parameters of \(8\) bytes"),
     (".param .b32 a; .param .b32 b; call (b), %rd3, (a);", "needs a .callprototype or a .calltargets"),
     ("L: .param .b32 a; .param .b32 b; call (b), %rd3, (a), L;", "needs a .callprototype or a .calltargets"),
     (PROTOTYPE + ".param .b32 a; .param .b32 b; call (b), next, (a), P;", "neither a prototype nor a list"),
@@ -140,8 +140,8 @@ def test_a_call_that_disagrees_with_what_it_declares_is_refused_with_its_line(bo
         run(OPERATIONS, body)
 
 
-def test_a_function_pointer_that_one_kernel_stores_is_that_function_in_another_kernel_of_the_module_only():
-    """The second kernel names none of the functions: its candidates must not be those that it names."""
+def test_a_function_pointer_that_one_kernel_stores_works_in_other_kernels_of_its_module_only():
+    """The second kernel names none of the functions, so the candidates of its call must not be limited to functions that it names."""
     make = kernel("mov.u64 %rd1, square; st.global.u64 [%rd0], %rd1;", parameters=1).replace(" k(", " make(").replace("k_0", "make_0")
     use = module("", "ld.global.u64 %rd3, [%rd1];" + PROTOTYPE + invoke("%rd3", "%r40", "%r0", "P"), 2)
     both = make.replace(".visible", OPERATIONS + ".visible", 1) + use[use.index(".visible") :]
@@ -155,7 +155,7 @@ def test_a_function_pointer_that_one_kernel_stores_is_that_function_in_another_k
         assert "is the address of no function of this module" in only(report, "invalid-call").message
 
 
-def test_a_function_that_is_not_covered_hinders_no_kernel_that_might_call_it_and_does_not():
+def test_a_function_with_an_uncovered_instruction_is_refused_only_in_kernels_that_call_it():
     """A class with a virtual destructor has a function in its table that calls cudaFree. All functions of one prototype are candidates of a call."""
     for wrong in ("unheard.u32 %r1, %r0;", "add.u32.sat.wrap %r1, %r0, 1;", ".param .b32 a; call cudaFree, (a);", "bra.sideways END; END:"):
         functions = ".extern .func cudaFree(.param .b32 x);\n" + function("never", wrong) + OPERATIONS.replace("0, next}", "never, next}")
@@ -169,7 +169,7 @@ def test_a_function_that_is_not_covered_hinders_no_kernel_that_might_call_it_and
             run(functions, "mov.u32 %r40, 0; bra END; " + invoke("never", "%r40", "%r0") + "END:")
 
 
-def test_code_is_no_memory():
+def test_an_access_to_the_address_of_a_function_is_out_of_bounds():
     for access in ("ld.u32 %r40, [%rd3];", "ld.global.u32 %r40, [%rd3];", "mov.u32 %r40, 0; st.u32 [%rd3], %r40;"):
         _, report = run(OPERATIONS, f"mov.u64 %rd3, next; {access}")
         assert "out-of-bounds" in kinds(report)
@@ -190,7 +190,7 @@ def fibonacci(n):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_registers_of_a_caller_survive_deeper_calls_of_its_function_in_lanes_of_different_depth(policy):
-    """The barrier and the shuffle behind the call need all lanes: they must come together again."""
+    """The barrier and the shuffle after the call need all lanes, so lanes of different depths must meet again."""
     body = "rem.u32 %r1, %r0, 9; " + invoke("fib", "%r40", "%r1")
     body += "bar.sync 0; shfl.sync.bfly.b32 %r2, %r40, 1, 31, 0xffffffff; add.u32 %r40, %r40, %r2;"
     values, report = run(FIBONACCI, body, words=64, policy=policy)
@@ -233,7 +233,7 @@ END: mov.u32 %r0, %r3;"""
 
 
 def test_local_arrays_of_one_function_at_different_depths_are_different():
-    """Each call hands the address of its array down, and the deepest one writes to all of them by the chain of addresses."""
+    """Each call passes the address of its array to the deeper call. The deepest call writes to all arrays along this chain of addresses."""
     functions = """
 .func chain(.param .b32 n, .param .b64 above)
 { .local .align 16 .b8 own[32]; .reg .pred %p; .reg .b32 %r<4>; .reg .b64 %rd<4>;
@@ -269,7 +269,7 @@ END:"""
 
 
 def test_a_register_that_only_a_deeper_or_earlier_call_wrote_is_undefined():
-    """Each call begins with registers that nobody wrote, and gets its own back."""
+    """Each call begins with unwritten registers, and a return restores the caller's."""
     deeper = f"""
     setp.ne.u32 %p0, %r0, 0; @!%p0 bra USE; mov.u32 %r5, 9; sub.u32 %r1, %r0, 1; {invoke("once", "%r1", "%r1")} mov.u32 %r5, 8;
     USE: setp.ne.u32 %p1, %r5, 8; @%p1 bra END; END:"""
@@ -299,8 +299,8 @@ def test_local_memory_that_only_an_earlier_call_wrote_is_undefined():
     assert "uninitialised-local" in kinds(report) and not report.ok
 
 
-def test_a_doubtful_value_that_a_caller_holds_is_judged_by_what_the_caller_does_with_it():
-    """It comes from shared memory that nobody wrote. The deeper calls write the same register."""
+def test_an_unwritten_value_that_a_caller_holds_is_an_error_only_if_the_caller_uses_it():
+    """The value comes from unwritten shared memory. The deeper calls write the register that holds it."""
     body = f"ld.shared.u32 %r5, [word]; setp.eq.u32 %p0, %r0, 0; @%p0 bra END; sub.u32 %r1, %r0, 1; {invoke('deep', '%r1', '%r1')} USE END: mov.u32 %r5, 1;"
     shared, use = ".shared .align 4 .b32 word;\n", "setp.eq.u32 %p1, %r5, 2; @%p1 bra END;"
     for what, severity in ((use, "error"), ("mov.u32 %r0, %r1;", "note")):
@@ -313,8 +313,8 @@ def test_a_doubtful_value_that_a_caller_holds_is_judged_by_what_the_caller_does_
     assert only(report, "uninitialised-shared").severity == "note"  # the caller has a value of its own in that register
 
 
-def test_a_value_that_a_caller_holds_across_a_call_counts_as_used_when_another_warp_overwrites_its_place_later():
-    """The second warp counts to 400 before it writes, so the first one has returned. What became of the value is not followed through a return."""
+def test_a_loaded_value_that_a_caller_holds_across_a_call_counts_as_used_when_another_warp_overwrites_its_memory():
+    """The second warp counts to 400 before it writes, so the first warp has returned. Uses of the value after a return are not followed."""
     held = "mov.u32 %r2, row; ld.shared.u32 %r5, [%r2]; setp.eq.u32 %p0, %r0, 0; @%p0 bra END; sub.u32 %r1, %r0, 1; {call} {use} END: mov.u32 %r5, 0;"
     body = "mov.u32 %r2, row; setp.ge.u32 %p1, %r0, 32; @!%p1 st.shared.u32 [%r2], 5; bar.sync 0; mov.u32 %r40, 0; @%p1 bra OTHER;"
     body += (
@@ -344,7 +344,7 @@ DOWN = function(
 
 
 def test_a_recursion_that_is_deeper_than_the_stack_ends_the_lanes_that_are_too_deep():
-    """16 bytes a call that leads back are the least that ptxas takes, so 64 of them fill a stack of 1,024 bytes."""
+    """ptxas needs at least 16 bytes for a recursive call, so 64 calls fill a stack of 1,024 bytes."""
     body = "add.u32 %r1, %r0, 40;" + invoke("down", "%r40", "%r1")
     values, report = run(DOWN, body)
     found = only(report, "stack-overflow")
@@ -375,8 +375,8 @@ def test_a_recursion_without_an_end_is_found_on_the_largest_stack_too():
         emulator.Device(stack_bytes=(512 << 10) + 1)
 
 
-def test_what_is_called_once_may_have_more_local_memory_than_the_stack():
-    """ptxas knows what such a kernel needs, and the driver gives it."""
+def test_a_function_without_recursion_may_have_more_local_memory_than_the_stack():
+    """ptxas computes the stack of such a kernel, and the driver allocates it."""
     functions = function("big", "st.local.u32 [room+3996], %r0; ld.local.u32 %r0, [room+3996];").replace(
         "{\n", "{\n.local .b8 room[4000];\n", 1
     )
@@ -404,7 +404,7 @@ def test_the_frame_of_a_call_is_free_once_it_has_returned():
 
 
 def test_a_large_array_behind_a_pointer_overflows_the_stack():
-    """ptxas does not tell what a kernel with such a call needs, so the driver gives it no more than the limit."""
+    """ptxas cannot compute the stack of a kernel with such a call, so the driver allocates the limit."""
     functions = function("big", ".local .align 4 .b8 room[1028]; st.local.u32 [room+1024], %r0; ld.local.u32 %r0, [room+1024];")
     body = "mov.u64 %rd3, big; " + PROTOTYPE + invoke("%rd3", "%r40", "%r0", "P")
     assert "needs 1,028 bytes" in only(run(functions, body)[1], "stack-overflow").message
@@ -413,7 +413,7 @@ def test_a_large_array_behind_a_pointer_overflows_the_stack():
     np.testing.assert_array_equal(values, LANE)
 
 
-def test_what_recursive_calls_allocate_goes_when_they_return():
+def test_memory_of_alloca_in_recursive_calls_is_freed_when_they_return():
     body = f"""
 add.u32 %r1, %r0, 1; mul.lo.u32 %r1, %r1, 8; cvt.u64.u32 %rd0, %r1; alloca.u64 %rd1, %rd0; st.local.u32 [%rd1], %r0;
 setp.eq.u32 %p0, %r0, 0; @%p0 bra END;
@@ -439,7 +439,7 @@ def test_a_stack_is_not_restored_into_the_frame_of_the_function():
 
 
 # ---- parameters --------------------------------------------------------------------------------------------------------
-def test_a_parameter_of_no_size_takes_all_that_is_given():
+def test_a_parameter_without_a_size_receives_all_bytes_of_the_argument():
     """nvcc's variadic functions for sm_90 and older: the callee reads the rest of the parameters as local memory."""
     functions = """
 .func (.param .b32 y) total(.param .b32 n, .param .align 8 .b8 %VAParam[])
@@ -465,8 +465,8 @@ LOOP: ld.local.u32 %r2, [%rd0]; add.u32 %r1, %r1, %r2; add.u64 %rd0, %rd0, 4; su
     assert "uninitialised-local" in kinds(run(functions, call.format(size=8, count=3, more="", call=by_name))[1])
 
 
-def test_a_parameter_without_bytes_moves_none():
-    """The byte that follows it in the caller's memory is another variable's."""
+def test_a_parameter_of_no_bytes_copies_nothing():
+    """The next byte in the caller's memory belongs to another variable."""
     functions = ".func (.param .b32 y) f(.param .align 8 .b8 e[0], .param .b32 x, .param .b8 v[])\n{ .reg .b32 %r<2>; ld.param.b32 %r0, [x]; st.param.b32 [y], %r0; ret; }\n"
     for rest, given in ((".param .align 8 .b8 c[0];", ", c"), ("", "")):
         body = f"{{ .param .align 8 .b8 a[0]; .param .b32 b; {rest} .param .b32 d; st.param.b32 [b], %r0; call (d), f, (a, b{given}); ld.param.b32 %r40, [d]; }}"
@@ -503,6 +503,6 @@ def test_a_struct_that_a_caller_fills_in_part_is_not_reported_until_the_rest_is_
     (".func f() { P: .callprototype (.param .b8 _[]) _ (); ret; }", "only the last parameter of a prototype"),
     (".func f() { T: .calltargets absent; ret; }", "'absent' is not declared"),
 ])  # fmt: skip
-def test_a_signature_that_is_none_is_refused_in_words(text, told):
+def test_a_signature_that_ptx_does_not_allow_is_refused(text, told):
     with pytest.raises(emulator.ParseError, match=f"PTX line 4: {told}"):
         emulator.Module(f".version 9.0\n.target sm_90a\n.address_size 64\n{text}")

@@ -148,7 +148,7 @@ def gpu_and_module(request, compile_ptx, tmp_path_factory):
 
 @pytest.fixture(params=["issue", "random"])
 def results(request, gpu_and_module):
-    """results(kernel, parameters, dtype) -> what each thread wrote, where nothing was found."""
+    """results(kernel, parameters, dtype) -> what each thread wrote, in a launch without findings."""
     gpu, module = gpu_and_module
     gpu.scheduling = request.param
 
@@ -231,7 +231,7 @@ def test_recursion_that_returns_early(results):
     np.testing.assert_array_equal(results("search", results.gpu.alloc(tree)), [places.get(i, -1) for i in range(THREADS)])
 
 
-def test_recursion_with_local_arrays_that_are_handed_down(results):
+def test_recursion_that_passes_local_arrays_to_deeper_calls(results):
     data = np.random.default_rng(1).integers(-50, 50, (THREADS, 8)).astype(np.int32)
     place = results.gpu.alloc(data)
     results("quicksort", place)

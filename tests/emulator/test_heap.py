@@ -1,4 +1,4 @@
-"""malloc and free in kernels: blocks of their own, a limit, and what is wrong with a free or with what was freed."""
+"""malloc and free in kernels: separate blocks, a limit, wrong calls of free, and accesses to freed blocks."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_each_lane_has_a_block_of_its_own_that_it_reads_back_and_frees(policy):
     assert gpu.heap.allocate(BYTES)  # all was given back
 
 
-def test_a_block_that_no_kernel_freed_is_there_in_the_next_launch():
+def test_a_block_that_no_kernel_freed_stays_allocated_in_the_next_launch():
     gpu = emulator.Device("sm_90a")
     out = gpu.alloc(np.zeros(1, np.uint64))
     keeps = malloc("%rd1", 8) + "st.u64 [%rd1], 77; st.global.u64 [%rd0], %rd1;"
@@ -47,23 +47,23 @@ def test_a_block_that_no_kernel_freed_is_there_in_the_next_launch():
     assert gpu.read(out, 1, np.uint64)[0] == 77
 
 
-def test_more_than_the_heap_has_gives_null_and_so_does_nothing():
+def test_malloc_of_more_than_the_heap_or_of_no_bytes_gives_null():
     asks = f"mov.u64 %rd2, 0; setp.eq.u32 %p1, %r0, 0; @%p1 mov.u64 %rd2, {BYTES + 1}; "
     values, report, _ = run(asks + malloc("%rd1", "%rd2") + "setp.eq.u64 %p2, %rd1, 0; selp.u32 %r40, 1, 2, %p2;")
     assert report.ok and values.tolist() == [1] * 32
 
 
-def test_use_after_free_reads_nothing_that_is_allocated():
+def test_a_use_after_free_is_out_of_bounds():
     _, report, _ = run(malloc("%rd1", 8) + "st.u32 [%rd1], 5; " + free("%rd1") + "ld.u32 %r40, [%rd1];")
     assert kinds(report) == {"out-of-bounds"}
 
 
-def test_a_write_behind_a_block_meets_no_other_block():
+def test_a_write_past_the_end_of_a_block_is_out_of_bounds():
     _, report, _ = run(malloc("%rd1", 8) + "st.u32 [%rd1+8], 5; mov.u32 %r40, 0;")
     assert kinds(report) == {"out-of-bounds"}
 
 
-def test_a_second_free_and_a_free_of_a_part_are_no_frees():
+def test_a_second_free_and_a_free_of_an_address_inside_a_block_are_reported():
     for body in (free("%rd1") + free("%rd1"), "add.u64 %rd2, %rd1, 4; " + free("%rd2"), free("%rd0")):
         _, report, _ = run(malloc("%rd1", 8) + body + "mov.u32 %r40, 0;")
         assert kinds(report) == {"invalid-free"}

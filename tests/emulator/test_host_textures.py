@@ -17,14 +17,14 @@ def program(folder_of_the_run):
     return compiled(SOURCE.name, folder_of_the_run)
 
 
-def test_texels_come_back_from_every_kind_of_memory_that_holds_them(program, capfd):
+def test_texels_are_read_from_arrays_linear_memory_pitched_memory_and_layers(program, capfd):
     result = start(program, ["right"])
     assert (result.status, result.causes, result.seen.refusals) == (0, [], []), capfd.readouterr().out
     said = " ".join(result.seen.notes)
     assert "a texture is refused: texture: the address" in said and "is not a multiple of 512" in said
 
 
-def test_a_surface_left_and_a_texture_read_behind_its_write_are_found(program):
+def test_a_read_past_a_surface_and_a_texture_read_after_its_write_are_reported(program):
     result = start(program, ["wrong"], count=1)
     assert all(cause.severity == "error" for cause in result.causes)
     found = {cause.kind: str(cause.place) for cause in result.causes}
@@ -35,6 +35,6 @@ def test_a_surface_left_and_a_texture_read_behind_its_write_are_found(program):
         assert f"textures.cu:{line}," in found[kind]
 
 
-def test_a_texture_with_srgb_is_refused_by_that_word(program):
+def test_a_refusal_of_a_texture_names_srgb(program):
     result = start(program, ["srgb"])
     assert result.seen.refusals == ["the program makes a texture with sRGB, which is not covered"]

@@ -1,4 +1,4 @@
-"""multimem on the one device that is emulated: values, order, and addresses that are no multicast addresses."""
+"""multimem instructions on one emulated device: values, order, and addresses that are no multicast addresses."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ LOADS = {
 
 @pytest.mark.quick
 @pytest.mark.parametrize("name", LOADS)
-def test_a_reduction_of_one_device_is_its_own_value(name):
+def test_a_reduction_over_one_device_returns_its_value(name):
     stored, registers, size = LOADS[name]
     gpu = emulator.Device()
     data = np.random.default_rng(1).integers(0, 255, 32 * size, dtype=np.uint8)

@@ -260,14 +260,14 @@ def test_a_conversion_of_two_numbers_of_which_one_is_used(pack, unpack, first, u
     ("{%h1, %h9}", "{%h2, _}", set()), ("{%h9, %h1}", "{_, %h2}", set()), ("{%h1, %h9}", "{_, %h2}", {"uninitialised-register"}),
     ("{%h9, %h1}", "{%h2, _}", {"uninitialised-register"}),
 ])  # fmt: skip
-def test_arithmetic_on_two_numbers_of_which_one_is_used(computing, packed, used, found):
-    """Triton adds the halves of a register by a packed addition beside whatever the other half holds."""
+def test_packed_arithmetic_reports_an_undefined_half_only_if_its_result_is_used(computing, packed, used, found):
+    """Triton adds one half of a register by a packed addition, whatever the other half holds."""
     body = f"cvt.u16.u32 %h1, %r0; mov.b32 %r4, {packed}; {computing} mov.b32 {used}, %r5; st.global.b16 [%rd0], %h2;"
     report, _, _ = run(body)
     assert kinds(report) == found
 
 
-def test_an_addition_of_two_f32_of_which_one_is_used():
+def test_an_addition_of_f32x2_reports_an_undefined_number_only_if_its_result_is_used():
     body = "cvt.rn.f32.u32 %f1, %r0; mov.b64 %rd5, {{{}}}; add.f32x2 %rd6, %rd5, %rd5; mov.b64 {{{}}}, %rd6; st.global.f32 [%rd0], %f2;"
     for packed, used, found in (("%f1, %f20", "%f2, %f3", set()), ("%f1, %f20", "%f3, %f2", {"uninitialised-register"})):
         gpu = emulator.Device("sm_100a")

@@ -387,7 +387,7 @@ def test_parts_of_registers_do_not_carry_into_each_other(types, count):
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_comparisons_of_parts_give_one_each(count):
+def test_comparisons_of_parts_give_1_in_each_part_where_they_hold(count):
     a, b, c = RNG.integers(0, 1 << 32, (3, 32), dtype=np.uint32)
     b[::4] = a[::4]
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
@@ -405,7 +405,7 @@ def test_comparisons_of_parts_give_one_each(count):
 @pytest.mark.parametrize(
     "text", ["vadd2.u32.u32.u32.sat.add %r1, %r2, %r3, %r1;", "vadd2.u32.u32 %r1, %r2, %r3, %r1;", "vadd.u32.u32.u32 %r1, %r2, %r3;"]
 )
-def test_video_forms_without_meaning_or_of_one_part_are_refused(text):
+def test_video_instructions_on_single_values_or_with_wrong_modifiers_are_refused(text):
     with pytest.raises(UnsupportedInstruction, match="PTX line"):
         launch(kernel(text), params=[0, 0])
 
@@ -667,6 +667,6 @@ def test_a_text_without_a_version_is_refused():
         emulator.Module(kernel("").replace(".version 9.0", ""))
 
 
-def test_a_launch_of_the_host_comes_from_no_graph_of_the_device():
+def test_current_graph_exec_is_zero_in_a_launch_by_the_host():
     got, report = lanes("mov.u64 %rd20, %current_graph_exec;", output=np.uint64)
     assert report.ok and not got.any()

@@ -1,4 +1,4 @@
-"""Textures and surfaces by handle: texels against a scalar reading of the programming guide's formulas, and what is wrong with an access."""
+"""Textures and surfaces by handle: texels beside scalar code of the programming guide's formulas, and findings of wrong accesses."""
 
 import math
 
@@ -112,7 +112,7 @@ TEX = {1: "tex.1d.v4.f32.f32 RESULT, [%rd1, {%f10}];", 2: "tex.2d.v4.f32.f32 RES
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
-def test_coordinates_beyond_the_edge_read_what_the_addressing_mode_says(dimensions, normalized, linear, mode):
+def test_coordinates_beyond_the_edge_follow_the_addressing_mode(dimensions, normalized, linear, mode):
     gpu = emulator.Device()
     shape = (3, 5, 6)[3 - dimensions :]
     texels = image_of(shape, "f32", 2)
@@ -193,7 +193,7 @@ def test_rows_of_pitched_memory_are_apart():
 
 
 @pytest.mark.parametrize(("geometry", "shape"), [("a1d", (5,)), ("a2d", (3, 5))])
-def test_a_layer_is_chosen_and_never_filtered_across(geometry, shape):
+def test_filtering_stays_within_the_layer(geometry, shape):
     gpu = emulator.Device()
     texels = image_of((4, *shape), "f32", 1)
     handle = gpu.texture(gpu.alloc(texels), "f32", shape[::-1], geometry=geometry, layers=4, filter="linear")
@@ -209,7 +209,7 @@ def test_a_layer_is_chosen_and_never_filtered_across(geometry, shape):
 
 
 @pytest.mark.parametrize("layered", [False, True])
-def test_a_direction_leaves_a_cube_on_its_longest_side(layered):
+def test_the_largest_component_of_a_direction_selects_the_face_of_a_cube(layered):
     gpu = emulator.Device()
     cubes = 2 if layered else 1
     texels = image_of((6 * cubes, 4, 4), "f32", 1)
@@ -300,7 +300,7 @@ def test_the_memory_of_a_texture_may_not_be_freed_before_it_is_read():
     gpu = emulator.Device()
     address = gpu.alloc(np.ones(1 << 20, np.float32))
     handle = gpu.texture(address, "f32", (1 << 20,))
-    far = (1 << 19) + np.arange(32)  # what is allocated next takes the beginning
+    far = (1 << 19) + np.arange(32)  # the next allocation reuses the beginning
     assert fetched(gpu, handle, TEX[1], far)[1].ok
     gpu.free(address)
     assert kinds(fetched(gpu, handle, TEX[1], far)[1]) == {"out-of-bounds"}
@@ -332,9 +332,9 @@ def test_a_handle_that_does_not_fit_the_instruction_is_reported(what):
      ("cube has normalized", ("f32", (4, 4)), {"geometry": "cube", "layers": 6}), ("linear memory has", ("f32", (4, 4)), {"linear": True}),
      ("multiple of 32", ("f32", (4, 4)), {"pitch": 20}), ("filtering is for floats", ("u8", (4, 4)), {"filter": "linear"}),
      ("of 8 and 16 bits", ("u32", (4, 4)), {"read": "normalized"}), ("the address mode", ("f32", (4, 4)), {"address_mode": "repeat"}),
-     ("has not 4 values", ("f32", (4, 4)), {"border": (1,)})],
+     ("must have 4 values", ("f32", (4, 4)), {"border": (1,)})],
 )  # fmt: skip
-def test_a_texture_that_no_device_makes_is_refused(words, of, options):
+def test_a_texture_that_no_device_supports_is_refused(words, of, options):
     gpu = emulator.Device()
     with pytest.raises(LaunchError, match=words):
         gpu.texture(gpu.alloc(4096), *of, **options)
@@ -388,7 +388,7 @@ def test_bytes_of_a_surface_are_copied_as_they_are(geometry, shape, size, vector
 
 
 def of_one(gpu, how, x, y, scale=4):
-    """What lane 0 reads at byte x of row y of a surface of 4 x 4 floats that hold their number, or its report."""
+    """(what lane 0 reads at byte x of row y, the report) of a surface of 4 x 4 floats that hold 0 to 15."""
     surface = gpu.surface(gpu.alloc(np.arange(16, dtype=np.float32)), "f32", (4, 4))
     result = gpu.alloc(4)
     text = kernel(f"mov.s32 %r1, {x}; mov.s32 %r2, {y}; suld.b.2d.b32.{how} {{%r3}}, [%rd1, {{%r1, %r2}}]; st.global.b32 [%rd0], %r3;")
@@ -409,7 +409,7 @@ def test_outside_a_surface_a_read_traps_clamps_or_gives_zero(x, y, nearest):
 
 
 @pytest.mark.parametrize(("how", "changed"), [("trap", ()), ("zero", ()), ("clamp", (15,))])
-def test_outside_a_surface_a_write_changes_only_what_it_may(how, changed):
+def test_a_write_outside_a_surface_changes_the_nearest_texel_if_clamped_and_else_nothing(how, changed):
     gpu = emulator.Device()
     memory = gpu.alloc(np.zeros(16, np.float32))
     text = kernel(f"mov.s32 %r1, 16; mov.s32 %r2, 7; sust.b.2d.b32.{how} [%rd0, {{%r1, %r2}}], {{%r1}};", parameters=1)
@@ -495,7 +495,7 @@ _WRITES = {"sust": "sust.b.1d.b32.trap [%rd0, {%r1}], {%r0};", "st.global": "st.
 @pytest.mark.quick
 @pytest.mark.parametrize("read", _READS)
 @pytest.mark.parametrize("write", _WRITES)
-def test_a_read_behind_a_write_of_the_same_launch_is_a_race(read, write):
+def test_a_read_after_a_write_of_the_same_launch_is_a_race(read, write):
     def launched(*order, jobs=1, grid=1):
         gpu = emulator.Device(jobs=jobs)
         memory, result = gpu.alloc(np.zeros(128, np.float32)), gpu.alloc(512)

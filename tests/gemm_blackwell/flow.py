@@ -1,6 +1,6 @@
-"""What the PTX of a kernel shows of all its launches: which statements a thread can reach, who can use a barrier, and what lies around one.
+"""Properties of all launches of a kernel, from its PTX: statements that a thread can reach, uses of mbarriers, accesses before and after a barrier.
 
-mutants.py calls this, to leave out edits that have no effect. An analysis that cannot tell says that there may be one.
+mutants.py calls this to leave out edits without an effect. Where the analysis cannot decide, it assumes that the edit has an effect.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from operator import eq, ge, gt, le, lt, ne
 from zoo.emulator.parser import Address, Immediate, Label, Negated, PredicatePair, Register, Statement, Variable, Vector, parse
 
 _BARRIERS = ("bar.sync", "barrier.sync", "barrier.cluster")
-# A search keeps so many values of a register apart, enough for a count to two, and gives up at so many states.
-_MOST_VALUES = 3
-_MOST_STATES = 500_000
+_MOST_VALUES = 3  # of a register that a search distinguishes: enough for a count to two
+_MOST_STATES = 500_000  # after which a search gives up
 _COMPARED = {"eq": eq, "ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge}
 _FOLLOWED = ("mov", "add", "setp", "not", "and", "or", "selp", "ld.param")
-# Statements that compute in registers, or that only lanes of a warp meet at.
+# Statements that compute in registers, or that only synchronise lanes of a warp.
 _COMPUTES = (
     "mov.", "add.", "sub.", "mul.", "mad.", "fma.", "neg.", "abs.", "min.", "max.", "rcp.", "ex2.", "div.", "rem.", "cvt.", "cvta.", "setp.",
     "selp.", "and.", "or.", "xor.", "not.", "shl.", "shr.", "shf.", "bfind.", "brev.", "prmt.", "bra", "ret", "shfl.sync", "vote.sync",
@@ -27,7 +26,7 @@ _READ_FIRST = ("bar.", "barrier.", "tcgen05.dealloc", "call")  # statements that
 
 
 class Flow:
-    """The statements of one kernel, by their index. `parameters`: the number that every launch gives each of them, or None."""
+    """The statements of one kernel, by index. `parameters`: for each parameter its value in every launch, or None if launches differ."""
 
     def __init__(self, ptx: str, symbol: str, parameters: Sequence[int | None]):
         function = parse(ptx).functions[symbol]
@@ -50,7 +49,7 @@ class Flow:
 
     # ---- barriers in shared memory
     def nobody_uses(self, init: int) -> bool:
-        """Whether no other statement that a launch reaches has the address of the barriers that this one initialises."""
+        """Whether this statement initialises mbarriers whose addresses no other reachable statement has."""
         barriers = self._initialised_by(init)
         if barriers is None or self._adds_to_an_address:
             return False
@@ -58,7 +57,7 @@ class Flow:
         return not others or not self.reached.intersection(others)
 
     def nobody_waits_for(self, arrival: int) -> bool:
-        """Whether those that have the address of the barrier are initialisations, arrivals, and what no launch reaches."""
+        """Whether only initialisations and arrivals have the address of this mbarrier, among statements that a launch reaches."""
         added = self._added(arrival)
         found = (self._initialised_by(i) for i in self._of("mbarrier.init"))
         barriers = [one for one in found if one is not None and added in one]
@@ -72,7 +71,7 @@ class Flow:
         return [i for i, statement in enumerate(self.statements) if statement.opcode.startswith(opcode)]
 
     def _added(self, user: int) -> int | None:
-        """The number in the address of an mbarrier: that of the last addition."""
+        """The constant in the address of an mbarrier: the constant that the last addition adds."""
         (address,) = (operand for operand in self.statements[user].operands if isinstance(operand, Address))
         made = self._written.get(address.base, ())
         if len(made) != 1 or not self.statements[made[0]].opcode.startswith("add.s32"):
@@ -81,7 +80,7 @@ class Flow:
         return number.value + address.offset if isinstance(number, Immediate) else None
 
     def _initialised_by(self, init: int) -> range | None:
-        """The addresses that the lanes of a warp initialise, as numbers in additions: lanes up to the one that the branch around it names."""
+        """The constants in the addresses that the lanes of a warp initialise. A branch around the statement skips it in higher lanes."""
         first = self._added(init)
         around = [i for i in range(init) if self._skips(i, init)]
         if first is None or not around:
@@ -97,7 +96,7 @@ class Flow:
         return statement.opcode == "bra" and isinstance(statement.guard, Register) and statement.operands[0].position > over
 
     def _users(self, addresses: range) -> Iterator[int]:
-        """Statements that have an address: in their own operand, or in a register that an addition makes."""
+        """Statements that have one of these addresses, in an operand or in a register from an addition."""
         for i, statement in enumerate(self.statements):
             if not any(number in addresses for number in _numbers_of(statement.operands)):
                 continue
@@ -108,7 +107,7 @@ class Flow:
 
     @functools.cached_property
     def _adds_to_an_address(self) -> bool:
-        """Whether some address of a barrier is more than an address: what is computed from it may be the address of another."""
+        """Whether anything is computed from the address of an mbarrier: the result may be the address of another mbarrier."""
         ranges = [self._initialised_by(i) for i in self._of("mbarrier.init")]
         if None in ranges:
             return True
@@ -132,9 +131,9 @@ class Flow:
 
     # ---- a barrier of the CTA
     def orders_nothing(self, barrier: int) -> bool:
-        """Whether no access before a barrier, since the barriers ahead of it, meets one after it, up to the end.
+        """Whether no access between the previous barriers and this barrier conflicts with an access after this barrier.
 
-        Before: loads, and stores to global memory. After: loads from shared memory, and the end of tensor memory.
+        Allowed before: loads, and stores to global memory. Allowed after: loads from shared memory, and deallocation of tensor memory.
         """
         if len(self.statements[barrier].operands) != 1 or barrier in self._onwards([barrier]):
             return False
@@ -152,7 +151,7 @@ class Flow:
         return all(opcode.startswith((*_COMPUTES, *allowed)) and "::cluster" not in opcode for opcode in opcodes)
 
     def _onwards(self, starts: Iterable[int], until: str = "") -> set[int]:
-        """What may follow these statements, up to statements of an opcode."""
+        """The statements that may run after these statements, up to statements of the opcode `until`."""
         found: set[int] = set()
         left = [following for i in starts for following in self._following(i)]
         while left:
@@ -163,7 +162,7 @@ class Flow:
         return found
 
     def _back_to_barriers(self, barrier: int) -> set[int] | None:
-        """What may come before it, back to other barriers; None where a path from the kernel's start has no other barrier."""
+        """The statements that may run between other barriers and this barrier. None if a path from the kernel's start has no other barrier."""
         found: set[int] = set()
         left = [*self._preceding[barrier]]
         while left:
@@ -195,7 +194,7 @@ class Flow:
 
     @functools.cached_property
     def reached(self) -> set[int]:
-        """What a thread may reach in some launch. Branches go both ways, but for those whose condition follows from constants."""
+        """The statements that a thread may reach in some launch. A branch goes both ways, unless its condition follows from constants."""
         tracked = self._conditions()
         while True:
             found, excess = self._search(tracked)
@@ -204,7 +203,7 @@ class Flow:
             tracked -= excess
 
     def _conditions(self) -> set[Register]:
-        """Registers on which branches depend, through operations that are followed."""
+        """Registers that decide branches, directly or through the operations in _FOLLOWED."""
         left = [register for one in self.statements if one.opcode == "bra" for register in _registers(one.guard)]
         found: set[Register] = set()
         while left:
@@ -216,7 +215,7 @@ class Flow:
         return found
 
     def _search(self, tracked: set[Register]) -> tuple[set[int], set[Register]]:
-        """(statements reached, registers with too many values): all values that the tracked registers have together, statement by statement."""
+        """(statements reached, registers with too many values). A state is a statement and the values of all tracked registers."""
         seen: set[tuple[int, frozenset]] = set()
         values: dict[Register, set[int]] = {}
         left: list[tuple[int, frozenset]] = [(0, frozenset())]
@@ -249,7 +248,7 @@ class Flow:
         return [self.statements[i].operands[0].position] if value else [i + 1]
 
     def _value(self, statement: Statement, known: Mapping[Register, int]) -> int | None:
-        """What it writes, or None where that does not follow from constants."""
+        """The value that the statement writes, or None if it does not follow from constants."""
         root, *rest = statement.opcode.split(".")
         if not isinstance(statement.operands[0], Register):
             return None
@@ -277,7 +276,7 @@ class Flow:
 
     @functools.cached_property
     def _live(self) -> list[frozenset[Register]]:
-        """Behind each statement, the registers of conditions that some path reads before it writes them."""
+        """For each statement the registers of conditions that some path after it reads before it writes them."""
         conditions = self._conditions()
         before: list[set[Register]] = [set() for _ in self.statements]
         behind: list[set[Register]] = [set() for _ in self.statements]
@@ -295,7 +294,7 @@ class Flow:
 
 
 def _is_barrier(statement: Statement) -> bool:
-    """Of the CTA or the cluster."""
+    """Whether the statement is a barrier of the CTA or of the cluster."""
     return statement.opcode.startswith(_BARRIERS)
 
 
@@ -313,7 +312,7 @@ def _of(operand: object, known: Mapping[Register, int]) -> int | None:
 
 
 def _parts(operand: object) -> Iterator[object]:
-    """An operand and all that it is made of."""
+    """An operand, its parts, and their parts."""
     yield operand
     if isinstance(operand, (list, tuple)):
         parts = operand

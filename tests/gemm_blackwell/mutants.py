@@ -243,7 +243,7 @@ def text_of(product: str, variant: str) -> str:
 
 @functools.cache
 def flow_of(product: str, name: str) -> Flow:
-    """With the numbers that every launch of the variant gives."""
+    """The Flow of a variant, with the parameters that are equal in all launches."""
     variant = variant_of(product, name)
     values = [parameter.value for parameter in variant.launch.parameters]
     given = [value.evaluate({}) if isinstance(value, Expression) and not value.names else None for value in values]
@@ -286,7 +286,7 @@ def reason_it_is_none(mutant: Mutant) -> str | None:
 
 
 def reason_of_flow(mutant: Mutant, line: int) -> str | None:
-    """Where the text shows of every launch that an edit has no effect."""
+    """Why an edit has no effect in any launch, if Flow proves it."""
     if mutant.kind in ("a barrier counts one too many", "a barrier counts two too many", "a barrier is not initialised"):
         flow = flow_of(mutant.product, mutant.variant)
         return "no launch uses this barrier" if flow.nobody_uses(flow.at(line)) else None
@@ -335,9 +335,9 @@ def in_a_loop_of_waits(lines: list[str], place: int) -> bool:
     return len(inside) == 1 and inside[0] in places(lines, WAIT)
 
 
-# Whole K blocks, before a part of one. A CTA's second tile or product starts at stage 1 of the ring, in a later turn of it. There a wait for
-# the next barrier waits for the sums of the first. Other problems leave some stages after an odd number of turns: a wait for the other parity
-# never ends there.
+# K blocks of a deep problem, before a partial block. They make a CTA begin its second tile or product at stage 1 of the ring, in a later turn. A
+# mutant that waits for the next barrier there waits for the sums of the first tile. Other problems end some stages after an odd number of turns: a
+# mutant that waits for the other parity never ends there.
 _DEEP = 12
 
 
@@ -366,7 +366,7 @@ def problems(product: str, variant_name: str) -> list[Problem]:
 
 
 def problems_of_groups(kernel, variant) -> list[Problem]:
-    """Gates in both orders, ups that have two scales in 128 rows; several tiles a CTA, ragged ends; more K blocks than stages."""
+    """Gates in both orders, ups with two scales in 128 rows, several tiles a CTA, ragged ends, and more K blocks than stages."""
     groups = (
         (9, 192, 16, (5, 0), "halves"),
         (131, 16, 48, (129, 1), "interleaved"),
@@ -381,14 +381,15 @@ def problems_of_groups(kernel, variant) -> list[Problem]:
 
 
 def problems_of_rows_through_an_index(kernel, variant) -> list[Problem]:
-    """As those of groups; rows that take none, and numbers of the row that is NaN, which nobody takes."""
+    """As problems of groups, with rows that take no row of x, and with an index of a NaN row in places that no group reads."""
     if kernel.fields["formats"] == "fp8b128":
         few_tiles, narrow, deep, *others = problems_of_groups(kernel, variant)
         with mock.patch.multiple(gemm_swiglu, _GROUPS=((131, 16, 48, (129, 1), "interleaved"),)):
             odd_rows = list(gemm_swiglu.problems(kernel, variant))[1:]
         return [_by_one_cta(few_tiles), narrow, _by_one_cta(deep), *others, *odd_rows]
     deep, deeper = (blocks * KINDS_OF_FORMATS[kernel.fields["formats"]].line + 32 for blocks in (_DEEP, 20))
-    # 20 rows: beyond the first 8 of a tile of scales, whose stride nothing else would show. The second and third in halves where turns are odd.
+    # 20 rows exceed the first 8 rows of a tile of scales, and so show a wrong stride.
+    # With 128 columns, gates are in halves in odd turns of _ProblemsOfGroups.
     groups = (160, 96, (2, 0, 129), 2), (128, 32, (33, 2), 1), (128, deep, (20, 2), 0), (32, deeper, (20,), 0)
     with mock.patch.multiple(block_scaled_epilogues, _GROUPS=groups):
         made = list(checks.problems(kernel, variant))
@@ -396,7 +397,7 @@ def problems_of_rows_through_an_index(kernel, variant) -> list[Problem]:
 
 
 def _by_one_cta(problem: Problem) -> Problem:
-    """One CTA computes all tiles, where a CTA computes several."""
+    """The problem on one multiprocessor, where one CTA of a persistent kernel computes all tiles."""
     return dataclasses.replace(problem, multiprocessors=1)
 
 

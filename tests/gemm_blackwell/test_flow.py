@@ -1,4 +1,4 @@
-"""What a text shows of all its launches, on kernels of a few lines; and of a kernel as it is, whose edits without an effect have none."""
+"""Flow on kernels of a few lines; and that edits of a shipped kernel which Flow excuses change nothing in the emulator."""
 
 import pytest
 
@@ -26,7 +26,7 @@ mbarrier.init.shared::cta.b64 [%r7], 1;
 INITIALISED:
 """
 WAIT = "mbarrier.try_wait.parity.shared::cta.b64 %p9, [{}], 0;\n"
-# A loop over tiles, with one turn where the parameter is 0. In a tile, one product or two. The third product waits for the second barriers.
+# A loop over tiles, which runs once if the parameter is 0. A tile has one product or two. The third product waits for the second mbarrier.
 COUNTS = f"""
 mov.b32 %r10, 0;
 TILE:
@@ -60,7 +60,7 @@ def places(of: Flow, opcode: str) -> list[int]:
     return [i for i, statement in enumerate(of.statements) if statement.opcode.startswith(opcode)]
 
 
-def test_a_barrier_that_no_statement_addresses_is_used_by_nobody():
+def test_no_launch_uses_a_barrier_that_no_statement_addresses():
     kernel = flow(f"add.s32 %r9, %r3, 4104;\n{WAIT.format('%r9')}")
     assert [kernel.nobody_uses(init) for init in places(kernel, "mbarrier.init")] == [False, True]
 
@@ -69,22 +69,22 @@ def test_a_barrier_that_no_statement_addresses_is_used_by_nobody():
     "use",
     ["add.s32 %r9, %r5, 4120;\nmov.b32 %r10, %r9;", "mov.b32 %r9, 4112;", "ld.shared.b32 %r9, [memory+4124];", "add.s64 %rd1, %rd2, 4112;"],
 )
-def test_whatever_has_the_address_of_a_barrier_may_use_it(use):
+def test_a_statement_with_the_address_of_a_barrier_may_use_it(use):
     kernel = flow(use + "\n")
     assert not kernel.nobody_uses(places(kernel, "mbarrier.init")[1])
 
 
-def test_an_address_computed_from_that_of_another_barrier_may_be_its_own():
+def test_an_address_computed_from_the_address_of_another_barrier_counts_as_a_use():
     kernel = flow(f"add.s32 %r9, %r3, 4096;\nmov.b32 %r10, %r9;\nadd.s32 %r11, %r10, 16;\n{WAIT.format('%r11')}")
     assert not kernel.nobody_uses(places(kernel, "mbarrier.init")[1])
 
 
-def test_a_wait_behind_a_count_that_no_launch_reaches_is_no_wait():
+def test_a_wait_behind_a_count_that_no_launch_reaches_does_not_count():
     kernel = flow(COUNTS, turns=0)
     assert kernel.nobody_waits_for(places(kernel, "mbarrier.arrive")[0])
 
 
-def test_a_wait_that_some_launch_reaches_is_one():
+def test_a_wait_that_some_launch_reaches_counts():
     for kernel in (flow(COUNTS), flow(COUNTS, turns=1), flow(COUNTS.replace("%r10, 2;", "%r10, 1;"), turns=0)):
         assert not kernel.nobody_waits_for(places(kernel, "mbarrier.arrive")[0])
 
@@ -102,7 +102,7 @@ QUIET = "ld.shared.b32 %r20, [%r5];\nst.global.b32 [%rd1], %r20;"
 FREE = "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r21, 512;"
 
 
-def test_a_barrier_behind_another_orders_no_loads_before_the_end_of_tensor_memory():
+def test_a_barrier_after_another_between_loads_and_deallocation_orders_nothing():
     kernel = between(QUIET, FREE)
     assert [kernel.orders_nothing(barrier) for barrier in places(kernel, "bar.sync")] == [False, True]
 
@@ -119,7 +119,7 @@ def test_a_barrier_behind_another_orders_no_loads_before_the_end_of_tensor_memor
         (QUIET, "bra.uni INITIALISED;"),
     ],
 )
-def test_a_barrier_between_accesses_that_may_meet_orders_them(before, after):
+def test_a_barrier_between_accesses_that_may_conflict_orders_them(before, after):
     kernel = between(before, after)
     assert not kernel.orders_nothing(places(kernel, "bar.sync")[1])
 
@@ -129,12 +129,12 @@ def test_a_barrier_that_a_path_reaches_without_another_orders_the_start():
     assert not kernel.orders_nothing(places(kernel, "bar.sync")[1])
 
 
-def test_a_vector_of_two_registers_does_not_hold_its_source_twice():
+def test_the_registers_of_an_unpacked_vector_are_not_taken_for_its_source():
     kernel = flow("mov.b64 %rd1, 0;\nmov.b64 {%r10, %r11}, %rd1;\nsetp.eq.s32 %p2, %r11, 0;\n@%p2 bra OVER;\nmov.b32 %r12, 1;\nOVER:\n")
     assert kernel.reached == set(range(len(kernel.statements)))
 
 
-def test_loads_of_tensor_memory_that_a_barrier_ahead_does_not_complete_keep_the_next():
+def test_a_barrier_after_loads_of_tensor_memory_without_a_wait_is_needed():
     loads = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r21];\n"
     waited = flow(f"{loads}tcgen05.wait::ld.sync.aligned;\nbar.sync 0;\nbar.sync 0;\n{FREE}\n")
     not_waited = flow(f"{loads}bar.sync 0;\nbar.sync 0;\n{FREE}\n")
@@ -152,6 +152,6 @@ def test_the_emulator_agrees_that_an_edit_has_no_effect(kind, number):
     assert not mutants.verdict_on(*OF_FEW_TOKENS, mutant.ptx(), mutant, schedules=(1,)).found_by
 
 
-def test_an_edit_of_what_is_used_has_no_excuse():
+def test_an_edit_with_an_effect_has_no_excuse():
     for kind, number in (("a barrier is not initialised", 3), ("does not arrive", 0), ("no barrier of the CTA", 1)):
         assert not mutants.reason_it_is_none(mutants.Mutant(*OF_FEW_TOKENS, kind, number, ""))

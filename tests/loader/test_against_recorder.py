@@ -106,7 +106,7 @@ def test_no_gpu_is_said(library):
     assert log.stdout.startswith("DriverError: the CUDA driver is installed but sees no GPU")
 
 
-def test_a_driver_that_is_too_old_is_said_before_it_lacks_a_function(library):
+def test_a_driver_that_is_too_old_is_named_before_a_missing_function_is(library):
     log = run(library, "refusal(zoo.empty, (4,), 'u8')", ZOO_RECORDER_DRIVER_VERSION="11040")
     assert log.stdout.startswith("DriverError: the CUDA driver is too old: it is for CUDA 11.4; install release 580 or later")
 

@@ -114,11 +114,11 @@ def test_pieces_do_not_show():
 
 
 def test_what_is_not_defined_is_refused():
-    with pytest.raises(ValueError, match="even number"):
+    with pytest.raises(ValueError, match="7 columns, expected a multiple of 2"):
         swiglu(np.zeros((2, 7), np.float32))
     with pytest.raises(ValueError, match="'halves', 'interleaved' or 'packed', not 'quarters'"):
         swiglu(np.zeros((2, 8), np.float32), "quarters")
-    with pytest.raises(ValueError, match="units of 8"):
+    with pytest.raises(ValueError, match="24 columns, expected a multiple of 16: as many gates as ups, in units of 8"):
         swiglu(np.zeros((2, 24), np.float32), "packed")
 
 

@@ -40,7 +40,7 @@ CHUNKS = [chunk_shape(block, tokens, gates) for block in (NVFP4_BLOCK, MXFP4_BLO
 
 
 def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Inputs, and the sizes and numbers that no input tells."""
+    """Inputs, and the sizes and numbers that no input determines."""
     tokens = 128 if "m_grouped_gather" in kernel.name else 64 if kernel.fields["op"] == "experts" else 1
     values: dict[str, Any] = {**SIZES, "T": tokens, **chosen}
     random = numpy.random.default_rng(19)

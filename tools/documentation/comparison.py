@@ -1,4 +1,5 @@
-"""docs/rivals.json: zoo beside other libraries, as tools/compare_rivals.py measured it on one GPU. "earlier": parts of earlier runs.
+"""docs/rivals.json: zoo beside other libraries, as tools/compare_rivals.py measured it on one GPU. "earlier" has the date, cubins and seeds of parts
+that the last run did not time.
 
 Whole layers are those that serve in docs/layers.json.
 """
@@ -74,7 +75,7 @@ class Comparison:
         return f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} problems a band, {_of_seeds(self.record['seeds'])}"
 
     def earlier(self, part: str) -> str:
-        """When a part was measured that is not of the last run, else nothing."""
+        """The date and seeds of a part that the last run did not time, else an empty text."""
         run = self.record["earlier"].get(part)
         return f"Measured {run['date']}, {_of_seeds(run['seeds'])}." if run else ""
 

@@ -21,9 +21,9 @@ SLOW_COPY, COPY_LAUNCH, COPY_TERABYTES = (
 )  # an H200's copies take 1.6 us + bytes / 4.25 TB/s; copies of some lengths are slower
 PAGE = "other_libraries.md"
 _INTRODUCTION = f"""`{COMMAND}` draws these problems by seed and checks each result before it times. "80 % faster" means that the other's time is
-80 % longer than zoo's. [Performance](../performance.md#beside-other-libraries) says which versions ran.
+80 % longer than zoo's. [Performance](../performance.md#beside-other-libraries) lists the versions.
 
-DeepGEMM pads contiguous groups to whole tiles. "Ends of groups" is its layout that knows the end of each group. "Rows not told" is zoo without
+DeepGEMM pads contiguous groups to whole tiles. "Ends of groups" is its layout with the end of each group. "Rows not told" is zoo without
 `expected_rows`. humming never promotes sums of FP8 and rounds some weights a second time. triton_kernels multiplies bf16 rows. Through an index,
 zoo gathers rows that the others find in order."""
 _LESSER = {"f16", "f32", "e5m2"}  # elements that few use; their figures are in `zoo bench --recorded`

@@ -130,7 +130,7 @@ def _counted(kernel: Kernel) -> dict[str, tuple[str, int]]:
 
 
 def _pieces_by_options(kernel: Kernel, values: Mapping[str, int]) -> dict[str, int]:
-    """Pieces whose number of elements an option decides."""
+    """Extents in pieces, where an option sets how many elements a piece has: symbol -> number of pieces."""
     found, derived = {}, dict(kernel.derived)
     for symbol, (name, _) in _counted(kernel).items():
         others = [one for one in derived[name].names if one != symbol] if name in derived else []

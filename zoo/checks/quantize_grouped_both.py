@@ -17,8 +17,8 @@ from zoo.reference.groups import gather, padded_bounds, padded_rows
 from zoo.reference.quantize import quantize_cols, quantize_rows
 from zoo.reference.scales import blocked_column_groups_shape, blocked_row_groups_shape
 
-# (sizes of groups, rows after the last one, K or the multiple before it that the format takes). Around 16 bytes of q, tiles of
-# 128 x 128, 32 groups that a warp looks at together.
+# (sizes of groups, rows after the last group, K before it is rounded down to a multiple that the format supports). Sizes around
+# 16 bytes of q, tiles of 128 x 128, and the 32 groups that a warp searches at once.
 _GROUPS = (
     ((1,), 0, 16), ((5,), 3, 144), ((0,), 7, 32), ((0, 0, 0), 0, 16), ((17,), 0, 128), ((128,), 0, 48), ((129,), 31, 112), ((16, 32), 0, 272),
     ((1, 1, 1), 0, 64), ((3, 0, 0, 5, 0, 2), 1, 160), ((0, 33, 0, 31), 0, 16), ((7,) * 33, 0, 96), ((0,) * 40 + (9, 0, 4), 2, 16),
@@ -32,7 +32,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     random, rules = numpy.random.default_rng(24), [*product(values_of(kernel, "layout"), own.choices)]
     # Lengths without a common factor: every rule meets every gap.
     turns, gaps = cycle([*rules, *rules[: 1 - len(rules) % 2]]), cycle((0, 3, 1))
-    of_each = cycle((False, True, True, False))
+    scale_of_each_group = cycle((False, True, True, False))
 
     def problem(name: str, x: numpy.ndarray, sizes: Sequence[int], gathered: bool, given: numpy.ndarray | None = None) -> Problem:
         (layout, choice), gap, offsets = next(turns), next(gaps), numpy.cumsum(sizes).astype(numpy.int32)
@@ -50,7 +50,9 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         inputs["x"] = Placed(x, (x.shape[1] + 8 * gap, 1))
         if own.relative:
             if given is None:
-                given = (scale_of_tensor(taken) * numpy.linspace(0.5, 2, len(sizes) if next(of_each) else 1)).astype(numpy.float32)
+                given = (scale_of_tensor(taken) * numpy.linspace(0.5, 2, len(sizes) if next(scale_of_each_group) else 1)).astype(
+                    numpy.float32
+                )
             inputs["tensor_scale"] = Placed(given)
 
         def outputs() -> dict[str, Placed]:
@@ -96,7 +98,7 @@ def along_rows(
     gap: int,
     offsets: numpy.ndarray,
 ) -> dict[str, Placed]:
-    """The rows of x, quantised along them, are the first of so many."""
+    """x quantised along its rows: the first rows of outputs with `rows` rows."""
     result = quantize_rows(_followed_by_zeros(x, rows), format, layout, offsets)
     found = {names[0]: longer(result.q, rows, up_to(result.q.shape[1], 16) + 16 * gap, stored_as(format))}
     if layout == "blocked":
@@ -114,7 +116,7 @@ def along_columns(
     offsets: numpy.ndarray,
     padded: bool,
 ) -> dict[str, Placed]:
-    """The rows of x are the first of so many; their groups lie along the rows of q."""
+    """x quantised along its columns: its rows become the first columns of outputs for `rows` rows. Groups follow each other along a row of q."""
     result, per_byte = quantize_cols(_followed_by_zeros(x, rows), format, layout, offsets, padded), format.element.per_byte
     if padded:
         return placed_apart(result, names, (x.shape[1], padded_rows(rows, len(offsets))), format, layout, gap)

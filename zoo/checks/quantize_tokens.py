@@ -85,12 +85,12 @@ class _Plain:
 
 
 class _Activated(_Plain):
-    """activation(gate) * up: what is said of x holds of the ups, gates bend."""
+    """activation(gate) * up: the problems of `_Plain` with its x as ups, beside random gates."""
 
     def __init__(self, kernel: Kernel, variant: Variant):
         super().__init__(kernel, variant)
         activations = values_of(kernel, "activation")
-        # Lengths without a common factor: every choice meets every other.
+        # The lengths have no common factor, so every choice meets every other choice.
         self.turns, self.gates, self.activations = (
             cycle(self.orders),
             cycle(values_of(kernel, "gates")),
@@ -140,14 +140,14 @@ class _Activated(_Plain):
         yield from self.of_groups()
 
     def around(self, limit: float, rows: int, columns: int) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """Gates and ups at a limit of both signs, one step to either side, and beyond."""
+        """Gates and ups drawn from: the limit and its negative, their neighbours on both sides, and twice the limit."""
         middle = cast(numpy.array([limit, -limit]), self.dtype)
         steps = [numpy.nextafter(middle, middle.dtype.type(0)), numpy.nextafter(middle, middle.dtype.type(numpy.inf) * middle)]
         values = numpy.concatenate([middle, *steps, middle * middle.dtype.type(2)])
         return self.random.choice(values, (rows, columns)), self.random.choice(values, (rows, columns))
 
     def of_groups(self) -> Iterator[Problem]:
-        """Rows after the last group hold NaN. Groups: none empty, empty ones at each place, one for all rows, more than a warp has lanes."""
+        """Groups of several sizes: none empty, empty ones at each place, one group, and more groups than a warp has lanes. Rows after them hold NaN."""
         choices = cycle(("silu", "gpt_oss", "deepseek_v4"))
         several = ((3, 5, 2), (0, 0, 7, 0, 1, 0), (13,), (0,), (0,) * 31 + (4,) + (0,) * 40 + (9, 0), (1,) * 70)
         for sizes, columns in (*((sizes, 80) for sizes in several), ((2, 3), 2880), ((1, 1, 1), 7168), ((1, 2), 9216)):
@@ -170,7 +170,7 @@ class _Activated(_Plain):
 
 
 def laid(gate: numpy.ndarray, up: numpy.ndarray, gates: str) -> numpy.ndarray:
-    """x (M, 2 K) in an order of gates and ups."""
+    """x (M, 2 K) of gates and ups (M, K), in one of the orders of the option `gates`."""
     rows, columns = gate.shape
     if gates == "halves":
         return numpy.concatenate((gate, up), axis=1)
@@ -207,7 +207,7 @@ def problem(
 
 
 def longer_vector(values: numpy.ndarray, length: int) -> Placed:
-    """The first of so many numbers. The others are left alone."""
+    """`values` as the first of `length` numbers. A kernel must not write the others."""
     whole = numpy.zeros(length, values.dtype)
     whole[: len(values)] = values
     untouched = numpy.arange(length) >= len(values)

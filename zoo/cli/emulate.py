@@ -68,7 +68,7 @@ class _Command(click.Command):
 @click.option("--block", type=Extent(), help="Threads of a CTA.")
 @click.option("--cluster", type=Extent(), help="CTAs of a cluster.")
 @click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
-@click.option("--stack", type=click.IntRange(1, 512 << 10), metavar="BYTES", help="Of a thread.  [default: 1024]")
+@click.option("--stack", type=click.IntRange(1, 512 << 10), metavar="BYTES", help="Stack of a thread.  [default: 1024]")
 @click.option("--cooperative", is_flag=True, help="A cooperative launch: CTAs may wait for each other.")
 @click.option("--programmatic", is_flag=True, help="A launch that may begin early: griddepcontrol.wait comes before global memory.")
 @click.option("--args", "spec", type=_FILE, metavar="SPEC.toml|.npz", help="The arguments.")

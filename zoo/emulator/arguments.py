@@ -12,15 +12,16 @@
 
     [[args]]
     dtype = "u8"
-    shape = [48, 64, 4]             # of an image: layers, rows, texels, and channels where there are several
+    shape = [48, 64, 4]             # layers if there are any, rows, texels of a row, channels if there are several
     fill = "random"
-    texture = { channels = 4, filter = "linear", address = ["wrap", "clamp"], normalized = true, read = "normalized" }   # pass its handle
-    # also: geometry = "a2d" (as tex names it), linear = true (of tex1Dfetch), border = [1, 0, 0, 0]; or surface = { channels = 4 }
+    texture = { channels = 4, filter = "linear", address = ["wrap", "clamp"], normalized = true, read = "normalized" }   # pass a texture's handle
+    # more keys of texture: geometry = "a2d" (a name that tex uses), linear = true (memory for tex1Dfetch), border = [1, 0, 0, 0]
+    # surface = { channels = 4 }    # in place of texture: pass a surface's handle
 
     [[args]]
     dtype = "f32"
     shape = [64]
-    multicast = true                # pass the address by which multimem instructions use the array
+    multicast = true                # pass the array's address for multimem instructions
 
     [[args]]
     name = "rows"
@@ -97,7 +98,7 @@ class Argument:
     rtol: float = 0.0
     atol: float = 0.0
     tensor_map: dict | None = None
-    object: Callable | None = None  # of an address: the texture or surface there
+    texture_at: Callable | None = None  # makes the texture or surface of an address
     multicast: bool = False
 
     def leaves(self):
@@ -196,9 +197,9 @@ def _argument(table, default, seed, folder, room, of_struct=()):
             array, written = _filled(table.get("fill", "zeros"), table.get("seed", seed), tuple(shape), dtype, folder)
     except (OverflowError, TypeError, ValueError) as error:
         raise SpecError(f"fill = {_quoted(table.get('fill'))} does not fit {dtype}: {error}") from None
-    objects = [key for key in ("tensor_map", "texture", "surface", "multicast") if key in table]
-    if len(objects) > 1:
-        raise SpecError(f"{objects[0]} and {objects[1]} exclude each other")
+    passed_as = [key for key in ("tensor_map", "texture", "surface", "multicast") if key in table]
+    if len(passed_as) > 1:
+        raise SpecError(f"{passed_as[0]} and {passed_as[1]} exclude each other")
     expected, show = table.get("expected"), table.get("show", False)
     multicast = table.get("multicast", False)
     for key, value in (("show", show), ("multicast", multicast)):
@@ -208,7 +209,7 @@ def _argument(table, default, seed, folder, room, of_struct=()):
         name, array=array, written=written, show=show,
         expected=None if expected is None else _file(expected, tuple(shape), dtype, folder),
         rtol=_tolerance(table, "rtol"), atol=_tolerance(table, "atol"), tensor_map=_map(table.get("tensor_map"), shape),
-        object=_object(objects[0], table[objects[0]], shape, dtype) if objects in (["texture"], ["surface"]) else None, multicast=multicast,
+        texture_at=_texture_at(passed_as[0], table, shape, dtype) if passed_as in (["texture"], ["surface"]) else None, multicast=multicast,
     )  # fmt: skip
 
 
@@ -252,16 +253,16 @@ def _map(table, shape):
     return {"swizzle": "none", "fill": "zero", **table}
 
 
-def _object(kind, table, shape, dtype):
+def _texture_at(kind, of_argument, shape, dtype):
     """The function that makes a texture or a surface of an address."""
-    known = _OF_A_TEXTURE if kind == "texture" else _OF_A_SURFACE
+    known, table = _OF_A_TEXTURE if kind == "texture" else _OF_A_SURFACE, of_argument[kind]
     if not isinstance(table, dict) or not set(table) <= known:
-        raise SpecError(f"{kind} = {_quoted(table)} has no keys but {', '.join(sorted(known))}")
+        raise SpecError(f"{kind} = {_quoted(table)}: expected a table with keys among {', '.join(sorted(known))}")
     options = dict(table)
     channels, geometry = options.pop("channels", 1), options.pop("geometry", None)
     sizes = shape[::-1]
     if channels != 1 and sizes[:1] != [channels]:
-        raise SpecError(f"{kind}: the last size of shape = {shape} is not the {_quoted(channels)} channels")
+        raise SpecError(f"{kind}: the last size of shape = {shape} must be the number of channels, {_quoted(channels)}")
     sizes = sizes[channels != 1 :]
     layered = geometry is not None and geometry not in ("1d", "2d", "3d")
     type = next((name for name, known in textures.TYPES.items() if dtype == known), str(dtype))
@@ -269,17 +270,17 @@ def _object(kind, table, shape, dtype):
     if "address" in options:
         options["address_mode"] = options.pop("address")
 
-    def made(address):
+    def make(address):
         image = textures.image(
             address, type, sizes[: len(sizes) - layered], channels, geometry=geometry, layers=sizes[-1] if layered else 1, linear=linear
         )
         return textures.texture(image, **options) if kind == "texture" else textures.Surface(image)
 
     try:
-        made(0)
+        make(0)
     except (LaunchError, TypeError, ValueError) as error:
         raise SpecError(f"{kind} = {_quoted(table)}: {error}") from None
-    return made
+    return make
 
 
 def _filled(fill, seed, shape, dtype, folder):

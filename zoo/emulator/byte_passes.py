@@ -91,7 +91,7 @@ def of_pairs(ins, target, source):
 
 
 def of_parts(ins, size):
-    """Numbers of `size` bytes beside each other, each computed from its neighbours' counterparts in the sources."""
+    """A register holds several numbers of `size` bytes. Each number of the result depends on the numbers at its place in the sources."""
     sources, count = ins.statement.operands[1:], (ins.register_bits(0) or 0) // 8
     _set(ins, [[(source, byte) for source in sources for byte in range(k // size * size, k // size * size + size)] for k in range(count)])
 

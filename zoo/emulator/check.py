@@ -138,8 +138,8 @@ def _parameter(device, argument, addresses, size):
         return int(argument.value) if isinstance(argument.value, bool) else argument.value
     array = argument.array
     address = addresses[argument.name] = device.alloc(array if argument.written else array.nbytes)
-    if argument.object is not None:
-        return device.add_object(argument.object(address))
+    if argument.texture_at is not None:
+        return device.add_object(argument.texture_at(address))
     if argument.multicast:
         return device.multicast(address)
     if argument.tensor_map is None:
@@ -174,7 +174,7 @@ def _struct(device, argument, addresses, size):
 
 
 def _unlike(argument, found, wanted):
-    """Where two results differ by more than the argument's tolerance, which atomic sums in another order need; without one, in bits."""
+    """Where two results differ by more than the argument's tolerance, or without a tolerance in any bit. Atomic sums in another order need one."""
     if argument.rtol or argument.atol:
         return ~np.isclose(found.astype(np.float64), wanted.astype(np.float64), argument.rtol, argument.atol, equal_nan=True)
     return np.frombuffer(found.tobytes(), np.uint8) != np.frombuffer(wanted.tobytes(), np.uint8)

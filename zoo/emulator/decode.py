@@ -183,7 +183,7 @@ class Instruction:
         self.control = False  # may return a jump
         self.guard = None
         self.waits_for_lanes = False
-        self.keeps = None  # of a call: the frame whose registers the return gives back
+        self.saved = None  # for a call: the frame whose registers the call saves and the return restores
         self.meeting = None  # of an instruction whose lanes may be at another such instruction, see meetings.py
 
     def forget_operands(self):
@@ -276,7 +276,7 @@ class Instruction:
 
     @property
     def offsets(self):
-        """Where the variables of its function lie, for one that has a frame."""
+        """Offsets of its function's variables in the frame. A kernel has no frame."""
         frame = self.program.frames.get(self.function)
         return {} if frame is None else frame.offsets
 
@@ -465,11 +465,13 @@ class Program:
         self.reads_textures = False
         self.free_registers = []  # those of warps that have ended, in this launch or an earlier one
         self._module, self._by_sizes = module, None
-        self.names_functions = False  # an instruction has the address of one
+        self.names_functions = False  # whether an instruction uses the address of a function
         self.pointed_at = set()  # functions that calls through pointers may reach
-        self.named = {entry}  # functions that calls by name lead to
+        self.named = {entry}  # functions that calls by name alone reach
         self.functions, component, recursive = self._reachable(entry)
-        self.frames = {one: Frame(one, component[one], one in recursive) for one in self.functions if one is not entry}
+        self.frames = {
+            function: Frame(function, component[function], function in recursive) for function in self.functions if function is not entry
+        }
         del self._module
         self.start = {}
         position = 0
@@ -479,15 +481,17 @@ class Program:
         self.length = position
         self.parameter_offset, self.parameter_bytes = self._entry_parameters()
         self.local_offset, self.local_bytes = self._local_variables()
-        self.stack_bytes = placed(variable for variable in entry.variables if variable.space == "local")[1]  # of the kernel alone
+        self.stack_bytes = placed(variable for variable in entry.variables if variable.space == "local")[
+            1
+        ]  # the kernel's own, without functions
         self.shared_offset, self.static_shared_end, self.dynamic_shared_start = self._shared_variables()
         self.instructions = []
         self.code = []
         for function in self.functions:
             self._decode(function)
         self.names_functions |= bool(self.pointed_at)
-        # ptxas cannot tell how much stack such a kernel needs, so it gets what cudaLimitStackSize says
-        self.deepens = bool(recursive or self.pointed_at) or any(ins.mnemonic == "alloca" for ins in self.instructions)
+        # ptxas cannot compute the stack of such a kernel, so the driver gives it the size that cudaLimitStackSize sets
+        self.has_limited_stack = bool(recursive or self.pointed_at) or any(ins.mnemonic == "alloca" for ins in self.instructions)
         places = {}
         for register, place in self.layout.place.items():
             places.setdefault(register.function, []).append(place)
@@ -505,7 +509,7 @@ class Program:
 
     # ---- layout of what the functions declare
     def targets_of(self, signature):
-        """The functions that a call through a pointer may reach: those of a list, or those with the sizes of the prototype."""
+        """The functions that a call through a pointer may reach: a list, or all functions whose sizes equal the prototype's."""
         if signature.targets is not None:
             found = [target for target in signature.targets if isinstance(target, Function) and target.has_body and not target.entry]
         else:
@@ -519,7 +523,7 @@ class Program:
         return found
 
     def _called_by(self, function):
-        """({callee by name}, {callee through a pointer})"""
+        """Functions that this function calls by name, and functions that it may call through pointers."""
         self._module.read(function)
         named, pointed = {}, {}
         for statement in function.statements:
@@ -532,12 +536,15 @@ class Program:
         return named, pointed
 
     def _reachable(self, entry):
-        """(functions, callees before callers; function -> number of those that call each other, itself among them; functions whose call may
-        lead back to them). By Tarjan's algorithm."""
+        """(functions, callees before callers; function -> component; functions whose calls may lead back to them).
+
+        Functions that call each other are one component. Tarjan's algorithm finds them.
+        """
         order, component, recursive = [], {}, set()
-        lowest, open_ = {}, []  # function -> the earliest function that it is known to lead back to; those without a component
+        lowest = {}  # function -> the earliest function that its calls are known to reach
+        open_ = []  # functions whose component is not yet known
         number, by_name = {}, {}
-        path = []  # [function, callees that are to be looked at]
+        path = []  # [(function, callees not yet visited)]
 
         def begin(function):
             lowest[function] = number[function] = len(number)
@@ -643,7 +650,7 @@ class Program:
             except UnsupportedInstruction as error:
                 if function in self.named:
                     raise
-                ins = Instruction(self, statement, base + index, [])  # nobody may ever call the function
+                ins = Instruction(self, statement, base + index, [])  # the function may never be called
                 ins.function, run = function, _refusing(error)
             self.instructions.append(ins)
             self.code.append(run)
@@ -654,7 +661,7 @@ class Program:
         self.code.append(lookup("ret")[0](ins))
 
     def _decoded(self, ins):
-        """What the instruction does."""
+        """The function that executes the instruction."""
         statement, frame = ins.statement, self.frames.get(ins.function)
         found = lookup(statement.opcode)
         if found is None:

@@ -47,8 +47,8 @@ ARCHS = tuple(
 ARITHMETIC_CONFIRMED = ("sm_90",)
 
 _MOST_BYTES = 1 << 34
-_FUNCTION_BYTES = 16  # between the addresses of two functions
-_FIRST_HANDLE = 0x5EC0_0000_0001  # of textures and surfaces: no memory lies there
+_FUNCTION_BYTES = 16  # from the address of a function to the address of the next
+_FIRST_HANDLE = 0x5EC0_0000_0001  # of textures and surfaces, which no address of memory equals
 _GRID_WORKSPACE = 8  # bytes: a size that nobody reads, and the barrier of the grid
 
 
@@ -70,7 +70,7 @@ class Module:
         return [name for name, function in self.functions.items() if function.entry]
 
     def read(self, function):
-        """The body of a function is there from now on, where the text has one."""
+        """Parses the body of a function, if the text has one and it is not parsed yet."""
         if self._read is not None:
             self._read(function)
 
@@ -144,8 +144,8 @@ class Device:
 
     arch: "hopper" or "blackwell", a chip such as "h200", or an arch such as "sm_90a".
     scheduling: "issue" executes asynchronous operations at once, "last" as late as is legal, "random" in between, and clusters
-    and warps in an order of its own, by `seed`. stack_bytes: of a thread, as cudaDeviceSetLimit sets it. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation; left out, it is "hw"
-    where a GPU has confirmed that rule (ARITHMETIC_CONFIRMED), else "exact". strict: a report with warnings or notes is not ok. jobs: processes
+    and warps in an order of its own, by `seed`. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation; left out, it is "hw"
+    where a GPU has confirmed that rule (ARITHMETIC_CONFIRMED), else "exact". stack_bytes: a thread's stack, as cudaLimitStackSize. strict: a report with warnings or notes is not ok. jobs: processes
     that share the clusters of a launch whose CTAs do not talk to each other.
     """
 
@@ -187,11 +187,11 @@ class Device:
         self.share = (0, 1)  # of the clusters: this one of so many
         self._lock = threading.RLock()
         self.memory = GlobalMemory()
-        self.heap = Heap(self.memory)  # of malloc in kernels
+        self.heap = Heap(self.memory)  # for malloc in kernels
         self.dropped = deque[int]()  # addresses of arrays that are gone, to be freed; any thread may add one at any time
         self._of_arrays: set[int] = set()
         self._variables = {}
-        self._functions = {}  # module -> (function -> its address, address -> function)
+        self._functions = {}  # module -> (function -> address, address -> function)
         self._launches = 0
         self.textures: dict[int, textures.Texture | textures.Surface] = {}  # by handle
         self._handles = itertools.count(_FIRST_HANDLE)
@@ -334,7 +334,7 @@ class Device:
         return record
 
     def multicast(self, address: int) -> int:
-        """The address by which multimem instructions use memory of `alloc`, as a multicast object of this device alone would have it."""
+        """The address of memory of `alloc` for multimem instructions, as in a multicast object of this device alone."""
         self.memory.span(address, 0)
         return multicast.address_of(address)
 
@@ -352,27 +352,27 @@ class Device:
         linear: bool = False,
         **sampling: Any,
     ) -> int:
-        """A texture object over memory: its handle, which a launch takes as a parameter.
+        """Makes a texture object of memory. Returns its handle, which is a parameter of a launch.
 
-        dtype: of a channel, "u8", "s8", "u16", "s16", "u32", "s32", "f16" or "f32". dims: texels, dimension 0 innermost. channels: 1, 2 or 4.
-        Texels lie row by row, `pitch` bytes apart (a multiple of 32; left out, without gaps), then slices or layers.
-        geometry: "1d", "2d", "3d", "a1d", "a2d", "cube" or "acube", as tex names it. Layers, and six faces of each cube, count in `layers`.
-        linear: memory that tex1Dfetch reads. The other options say how the texture is read:
+        dtype: the type of a channel, "u8", "s8", "u16", "s16", "u32", "s32", "f16" or "f32". dims: texels, dimension 0 innermost. channels: 1, 2 or 4.
+        Rows of texels begin `pitch` bytes apart (a multiple of 32; left out, rows have no gaps). Slices or layers follow each other.
+        geometry: "1d", "2d", "3d", "a1d", "a2d", "cube" or "acube", the names that tex uses. `layers` counts layers, or six faces of each cube.
+        linear: memory for tex1Dfetch. The other options set how the texture is read:
         filter: "point" or "linear". address_mode: "clamp", "border", and with normalized coordinates "wrap" and "mirror", for all dimensions or each.
-        normalized: coordinates run from 0 to 1. read: "element", or "normalized" for integers as floats up to 1. border: its four values.
-        In a table of arguments these are the keys of `texture`, but for address_mode, which is `address`; shape says dims and layers.
+        normalized: coordinates run from 0 to 1. read: "element", or "normalized" for integers as floats up to 1. border: four values.
+        A table of arguments has these options under `texture`, with `address` in place of address_mode, and dims and layers in its shape.
         """
         image = textures.image(address, dtype, dims, channels, geometry=geometry, layers=layers, pitch=pitch, linear=linear)
         return self.add_object(textures.texture(image, **sampling))
 
     def surface(self, address: int, dtype: str, dims: Sequence[int], channels: int = 1, **options: Any) -> int:
-        """A surface object over memory: its handle. The options are texture's geometry, layers and pitch."""
+        """Makes a surface object of memory. Returns its handle. The options are geometry, layers and pitch, as for texture."""
         return self.add_object(textures.Surface(textures.image(address, dtype, dims, channels, **options)))
 
-    def add_object(self, made: textures.Texture | textures.Surface) -> int:
-        """The handle of a texture or surface."""
+    def add_object(self, new: textures.Texture | textures.Surface) -> int:
+        """Adds a texture or surface. Returns its handle."""
         handle = next(self._handles)
-        self.textures[handle] = made
+        self.textures[handle] = new
         return handle
 
     # ---- launching
@@ -474,7 +474,7 @@ class Device:
         return address
 
     def _initialise(self, module, variable, waiting):
-        """Writes what a variable begins with. Variables whose addresses it has are placed, and those that were not join `waiting`."""
+        """Writes the initial value of a variable. Places variables whose addresses the value holds, and appends new ones to `waiting`."""
         data = bytearray(variable.data.ljust(variable.size, b"\0"))
         for offset, width, name, addend, _ in variable.relocations:
             other = module.variables.get(name)
@@ -498,11 +498,11 @@ class Device:
         return found
 
     def function_address(self, module, function):
-        """The address of a function, which is one for all kernels of its module."""
+        """The address of a function, equal in all kernels of its module."""
         return self._functions_of(module)[0][function]
 
     def function_at(self, module, address):
-        """The function of this module that has the address, or None."""
+        """The function of this module at the address, or None."""
         return self._functions_of(module)[1].get(address)
 
     @_one_at_a_time

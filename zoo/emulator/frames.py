@@ -1,13 +1,13 @@
-"""Calls: what a device function has while it runs, and what its caller gets back when it returns.
+"""Calls: the frames of device functions on each thread's stack, and the registers that a return restores.
 
-A thread's stack lies behind the kernel's .local variables, in local memory. Each call puts a frame on it, with the function's parameters and
-.local variables. What alloca takes lies behind the frame, and goes with it at the return.
+A thread's stack follows the kernel's .local variables in local memory. Each call adds a frame with the function's parameters and .local
+variables. Memory of alloca follows the frame. The return frees both.
 
     0 .. 16 .. size                | frame of f           | alloca in f | frame of g           | ends
     invalid, .local of the kernel  | parameters, .local   |             | parameters, .local   |
 
-Registers are one set per function. A call that may lead back to the function that makes it keeps the registers of that function, and the
-return gives them back. All of this belongs to a lane, so lanes meet at a pc whatever the depths of their stacks.
+Each function has one set of registers. A call that may lead back to its caller therefore saves the caller's registers, and the return
+restores them. Every lane has a stack of its own, so lanes whose stacks differ in depth can still run an instruction together.
 """
 
 import numpy as np
@@ -18,13 +18,13 @@ from .parser import Register
 from .pending_registers import add, defined
 
 MOST_LOCAL_BYTES = 512 << 10  # of a thread, here as in hardware
-STACK_BYTES = 1 << 10  # of a thread's stack in hardware, unless a program sets cudaLimitStackSize
-_FEWEST_BYTES = 128  # of a frame here, which bounds how deep calls may be
-_SAVED_BYTES = 16  # of hardware's stack: what a function keeps during a call that leads back to it. ptxas 13.5 takes 16 to 40.
+STACK_BYTES = 1 << 10  # a thread's stack in hardware, unless a program sets cudaLimitStackSize
+_LEAST_FRAME_BYTES = 128  # here, so that MOST_LOCAL_BYTES bounds the depth of calls of functions without variables
+_SAVED_BYTES = 16  # on hardware's stack, for the registers that a call saves if it may lead back to its caller: ptxas 13.5 needs 16 to 40
 
 
 def placed(variables, end=0):
-    """({variable: offset}, the end) of variables that lie one after the other."""
+    """({variable: offset}, the end) of variables placed one after the other from `end` on."""
     offsets = {}
     for variable in variables:
         end = -(-end // variable.align) * variable.align
@@ -34,12 +34,12 @@ def placed(variables, end=0):
 
 
 class Frame:
-    """Of a device function: where its variables lie, and which registers are its own. Functions of one `component` call each other."""
+    """The frame of a device function: offsets of its variables, and numbers of its registers. Functions of one `component` call each other."""
 
     def __init__(self, function, component, recursive):
         self.function, self.component, self.recursive = function, component, recursive
         own = [variable for variable in function.variables if variable.space in ("local", "param")]
-        every = sorted(own + function.parameters + function.results, key=lambda variable: variable.size is None)  # `name[]` is the last
+        every = sorted(own + function.parameters + function.results, key=lambda variable: variable.size is None)  # `name[]` comes last
         self.offsets, self.size = placed(every)
         self.align = max([8, *(variable.align for variable in every)])
         self.local_bytes = placed(variable for variable in own if variable.space == "local")[1]
@@ -60,14 +60,14 @@ class Frame:
         return layout.register_slot(register, dtype)
 
     def take_registers(self, layout, places):
-        """The registers of the function, once all is decoded."""
+        """Collects the registers of the function. The program calls this after it has decoded all instructions."""
         self.numbers = frozenset(number for number, _, _ in places)
         self.units = [layout.unit_base[number] + k for number in self.numbers for k in range(layout.unit_count[number])]
         for name in {name for _, name, _ in places}:
             self.rows[name] = np.array([row for _, of, row in places if of == name], np.intp)
 
     def tracked(self, warp):
-        """The bytes of its registers whose writers are known now."""
+        """The bytes of its registers whose definedness is tracked now (definedness.py)."""
         follows = warp.machine.follows_undefined
         units = self._tracked.get(follows)
         if units is None:
@@ -77,18 +77,18 @@ class Frame:
 
 
 class Link:
-    """A call instruction and one function that it may call: what moves into the frame, and back."""
+    """A call instruction and one function that it may call: which arguments are copied into the frame, and which results back."""
 
     def __init__(self, ins, frame, arguments, results):
         """arguments, results: the caller's variables."""
         callee, caller = frame.function, ins.program.frames.get(ins.function)
         self.callee, self.frame, self.following = callee, frame, ins.pc + 1
-        self.keeps = caller if caller is not None and caller.component == frame.component else None
+        self.saved = caller if caller is not None and caller.component == frame.component else None
         self.inputs = [_move(ins, frame, *pair) for pair in zip(arguments, callee.parameters) if pair[0].size]
         self.outputs = [_move(ins, frame, *pair) for pair in zip(results, callee.results) if pair[0].size]
         rest = arguments[-1].size if arguments and callee.parameters[-1].size is None and len(arguments) == len(callee.parameters) else 0
-        self.size = max(frame.size + rest, _FEWEST_BYTES)
-        self.stack_bytes = frame.local_bytes + (_SAVED_BYTES if self.keeps is not None else 0)
+        self.size = max(frame.size + rest, _LEAST_FRAME_BYTES)
+        self.stack_bytes = frame.local_bytes + (_SAVED_BYTES if self.saved is not None else 0)
 
 
 def _move(ins, frame, given, own):
@@ -98,16 +98,16 @@ def _move(ins, frame, given, own):
 
 
 class _Call:
-    """What the return of these lanes needs."""
+    """A call that has not returned: starts of the frames, and ends, used bytes and registers to restore."""
 
-    __slots__ = ("ends", "kept", "link", "starts", "used")
+    __slots__ = ("ends", "link", "saved", "starts", "used")
 
-    def __init__(self, link, starts, ends, used, kept):
-        self.link, self.starts, self.ends, self.used, self.kept = link, starts, ends, used, kept
+    def __init__(self, link, starts, ends, used, saved):
+        self.link, self.starts, self.ends, self.used, self.saved = link, starts, ends, used, saved
 
 
-class _Kept:
-    """The registers of a function, and what is known of them, in some lanes."""
+class _SavedRegisters:
+    """Values of a function's registers in some lanes, and which of them are undefined or doubtful."""
 
     def __init__(self, warp, lanes, frame):
         self.frame, self.lanes, mask = frame, lanes, mask_of(lanes)
@@ -115,13 +115,13 @@ class _Kept:
         self.known = {unit: warp.defined[unit] for unit in frame.tracked(warp)}
         self.undefined, self.doubtful = ({number: found[number] for number in frame.numbers & found.keys()} for found in _doubts(warp))
 
-    def give_back(self, warp, lanes):
+    def restore(self, warp, lanes):
         frame, mask = self.frame, mask_of(lanes)
         (columns,) = np.nonzero(mask)
         which = slice(None) if lanes == self.lanes else mask[mask_of(self.lanes)]
         for name, rows in frame.rows.items():
             warp.files[name][rows[:, None], columns] = self.values[name][:, which]
-        for unit in frame.tracked(warp):  # what was not tracked at the call was not computed from an undefined source
+        for unit in frame.tracked(warp):  # a byte that was not tracked at the call was defined
             warp.defined[unit] = warp.defined[unit] & ~lanes | self.known.get(unit, FULL) & lanes
         for now, before in zip(_doubts(warp), (self.undefined, self.doubtful)):
             defined(now, lanes, frame.numbers & now.keys())
@@ -135,22 +135,22 @@ def _doubts(warp):
 
 
 def enter(ins, warp, lanes, link):
-    """The lanes that run the function from now on: those whose stack has room."""
+    """Puts a frame on the stacks of these lanes. Returns the lanes whose stack has room: they run the function."""
     frame, local = link.frame, warp.local
     starts = -(-local.ends // frame.align) * frame.align
     tops, used = starts + link.size, local.used + link.stack_bytes
     lanes = _with_room(ins, warp, lanes, link, tops, used)
     if not lanes:
         return 0
-    kept = _Kept(warp, lanes, link.keeps) if link.keeps is not None else None
-    call = _Call(link, starts, local.ends, local.used, kept)
+    saved = _SavedRegisters(warp, lanes, link.saved) if link.saved is not None else None
+    call = _Call(link, starts, local.ends, local.used, saved)
     calls = warp.calls
     if not calls:
         calls = warp.calls = [[] for _ in range(LANES)]
     for lane, stack in enumerate(calls):
         if lanes >> lane & 1:
             stack.append(call)
-    local.take(lanes, starts, tops, used)
+    local.extend(lanes, starts, tops, used)
     for slot, offset, count, unit in link.inputs:
         local.move(lanes, warp.values[slot].astype(np.int64), starts + offset, count, unit)
     for slot, offset in frame.addresses:
@@ -161,7 +161,7 @@ def enter(ins, warp, lanes, link):
 
 
 def _with_room(ins, warp, lanes, link, tops, used):
-    """The lanes whose stack has room for the call. The others end, as on hardware."""
+    """The lanes whose stack has room for the call. Other lanes end, as on hardware."""
     most = warp.machine.stack_bytes
     deep, over = mask_of(lanes) & (tops > MOST_LOCAL_BYTES), mask_of(lanes) & (used > most)
     out = bits_of(deep | over)
@@ -175,7 +175,7 @@ def _with_room(ins, warp, lanes, link, tops, used):
 
 
 def leave(warp, lanes):
-    """Ends the frames of these lanes. What a return gives the machine: where they go on."""
+    """Removes a frame from the stacks of these lanes. Returns where each lane continues."""
     calls, local = warp.calls, warp.local
     ended, found = {}, {}
     if lanes == FULL and all(stack[-1] is calls[0][-1] for stack in calls):
@@ -189,8 +189,8 @@ def leave(warp, lanes):
                 ended[call] = ended.get(call, 0) | 1 << lane
     for call, part in ended.items():
         link = call.link
-        if call.kept is not None:
-            call.kept.give_back(warp, part)
+        if call.saved is not None:
+            call.saved.restore(warp, part)
         for slot, offset, count, unit in link.outputs:
             local.move(part, call.starts + offset, warp.values[slot].astype(np.int64), count, unit)
         assign(local.ends, call.ends, part)
@@ -201,7 +201,7 @@ def leave(warp, lanes):
     return tuple((following, part, None) for following, part in found.items())
 
 
-def tops(warp):
-    """Where the variables of the function that each lane runs end: alloca takes what lies behind."""
+def ends_of_frames(warp):
+    """The end of each lane's newest frame, where memory of alloca begins."""
     stacks = warp.calls or [()] * LANES
     return np.array([stack[-1].starts[lane] + stack[-1].link.size if stack else warp.local.size for lane, stack in enumerate(stacks)])

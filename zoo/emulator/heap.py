@@ -1,4 +1,4 @@
-"""What `malloc` in a kernel allocates: global memory, in blocks that stay until a kernel frees them. Their sum is limited, as on a GPU."""
+"""The heap of `malloc` in kernels: blocks of global memory that stay allocated until a kernel frees them. Their sum is limited, as on a GPU."""
 
 BYTES = 8 << 20  # what CUDA reserves for a device's heap by default
 ALIGNMENT = 16
@@ -10,7 +10,7 @@ class Heap:
         self._sizes = {}  # address -> bytes
 
     def allocate(self, size):
-        """An address, or 0 where nothing is asked for or too little is left."""
+        """The address of a block, or 0 if size is 0 or too few bytes are left."""
         if not 0 < size <= BYTES - sum(self._sizes.values()):
             return 0
         address = self._memory.allocate(size, ALIGNMENT)
@@ -18,7 +18,7 @@ class Heap:
         return address
 
     def free(self, address):
-        """Whether it was a block of the heap; null is none, and fine."""
+        """Frees a block. Returns whether the address was a block's, or null."""
         if address == 0:
             return True
         if self._sizes.pop(address, None) is None:

@@ -186,7 +186,7 @@ class Warp:
         self.cluster_arrived, self.cluster_phase = 0, 0
         self.given_up = set()
         self.turn = 0
-        self.calls = None  # each lane's, once there was one: see frames.py
+        self.calls = None  # for each lane its calls that have not returned (frames.py); None before the first call
         self.blocked_at = -1  # machine.progress when every group was last found parked
         self.state = {}  # what instruction modules keep per warp
         self.files, self.values = machine.take_registers()
@@ -384,7 +384,7 @@ _SCALARS = {
     "cluster_ctarank": lambda warp: warp.cta.rank,
     "cluster_nctarank": lambda warp: math.prod(warp.machine.cluster_shape),  # `ctas` is still being filled when this is asked
     "is_explicit_cluster": lambda warp: int(warp.machine.explicit_cluster),
-    "current_graph_exec": lambda warp: 0,  # no launch comes from a graph of the device
+    "current_graph_exec": lambda warp: 0,  # no launch comes from a graph that a kernel started
     "dynamic_smem_size": lambda warp: warp.machine.dynamic_shared,
     "reserved_smem_offset_begin": lambda warp: 0,
     "reserved_smem_offset_end": lambda warp: limits.RESERVED_SHARED,
@@ -465,7 +465,7 @@ class Machine:
             raise LaunchError(
                 f"{program.entry.name} needs {self.shared_bytes - limits.RESERVED_SHARED} bytes of shared memory with {dynamic_shared} dynamic ones; a CTA has {limits.SHARED}"
             )
-        self.stack_bytes = max(device.stack_bytes, program.stack_bytes) if program.deepens else MOST_LOCAL_BYTES
+        self.stack_bytes = max(device.stack_bytes, program.stack_bytes) if program.has_limited_stack else MOST_LOCAL_BYTES
         self.functions = {device.function_address(module, function): function for function in program.pointed_at}
         self.open_slots = []
         for slot, recipe in enumerate(program.layout.slots):

@@ -44,7 +44,7 @@ RULES = {
     "register-count": ("setmaxnreg", "let all warps of a warpgroup execute it, within the budget of the CTA"),
     "invalid-call": ("call; .callprototype; .calltargets", "call the address of a function with this prototype"),
     "invalid-free": ("CUDA programming guide: Dynamic Global Memory Allocation", "free each block once"),
-    "stack-overflow": ("alloca; call", "fewer nested calls, or a larger stack: cudaDeviceSetLimit(cudaLimitStackSize, bytes)"),
+    "stack-overflow": ("alloca; call", "nest fewer calls, or set a larger stack: cudaDeviceSetLimit(cudaLimitStackSize, bytes)"),
     "trap": ("trap", "see the assertion in the source"),
     "arithmetic": ("Integer Arithmetic Instructions", "keep the operand inside the range that the instruction defines"),
 }  # fmt: skip

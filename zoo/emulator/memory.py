@@ -22,7 +22,7 @@ from .errors import EmulatorError
 from .lanes import FULL, bits_of, first_lane, mask_of
 
 GLOBAL_BASE = 0x7000_0000_0000
-CODE_BASE = 0x0400_0000_0000  # addresses of functions: memory that nobody can read or write
+CODE_BASE = 0x0400_0000_0000  # addresses of functions: no memory, so accesses there are out of bounds
 LOCAL_BASE = 0x0100_0000_0000
 SHARED_BASE = 0x0200_0000_0000
 PARAM_BASE = 0x0300_0000_0000
@@ -108,7 +108,7 @@ class GlobalMemory:
 
     @contextmanager
     def noting_writes(self, wanted):
-        """A launch whose accesses are marked, where that is wanted and they are not marked already."""
+        """Marks the accesses of the launch inside, if `wanted` and unless the caller marks them already."""
         wanted = wanted and self.marks is None
         if wanted:
             self.note(np.zeros(self.size, np.uint8))
@@ -598,12 +598,13 @@ STATE_ALLOCATED = {size: _ones(min(size, 8), ALLOCATED) for size in _SIZES}
 
 
 class LocalMemory:
-    """Per-lane memory of one warp: the kernel's variables, and behind them the stack of calls and alloca (frames.py). Row = lane."""
+    """Per-lane memory of one warp: the kernel's variables, then the stack of calls and alloca (frames.py). Row = lane."""
 
     def __init__(self, size, used):
         self.size = size  # of the kernel's variables
         self._used = used
-        self.ends, self.used = np.full(32, size), np.full(32, used)  # of each lane's stack: where it ends, and what it takes in hardware
+        self.ends = np.full(32, size)  # of each lane's stack
+        self.used = np.full(32, used)  # bytes of each lane's stack that hardware would use
         self._lay_out(size)
 
     def _lay_out(self, room):
@@ -619,8 +620,8 @@ class LocalMemory:
             for array, before in zip((self.bytes, self.valid), arrays):
                 array[:, : before.shape[1]] = before
 
-    def take(self, lanes, starts, tops, used):
-        """The stacks of these lanes end at `tops`, and nobody has written what lies behind `starts`. All arrays have 32 entries."""
+    def extend(self, lanes, starts, tops, used):
+        """Extends the stacks of these lanes up to `tops`. The bytes from `starts` on become unwritten. All arrays have 32 entries."""
         mask = mask_of(lanes)
         self.grow(int(tops[mask].max()))
         lane = first_lane(lanes)
@@ -633,7 +634,7 @@ class LocalMemory:
         self.ends, self.used = np.where(mask, tops, self.ends), np.where(mask, used, self.used)
 
     def move(self, lanes, sources, targets, count, unit):
-        """Copies count * unit bytes of each lane, and which of them were written. Addresses are multiples of `unit`."""
+        """Copies count * unit bytes of each lane, with their marks of written bytes. Addresses are multiples of `unit`."""
         rows = _LANE_NUMBERS * self.stride
         taken, given = select((rows + sources) // unit, lanes), select((rows + targets) // unit, lanes)
         if count > 1:

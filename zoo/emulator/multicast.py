@@ -1,6 +1,6 @@
-"""Multicast addresses. There is one device, so an object of all devices' memory is that device's memory under another address.
+"""Multicast addresses. There is one device, so a multicast object is the memory of this device under a second address.
 
-The other address keeps mistakes visible: only multimem instructions may use it, and they may use no other.
+The second address shows mistakes: only multimem instructions may use it, and they may use no other address.
 """
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from . import memory
 from .lanes import bits_of, mask_of
 
-BASE = 0x5000_0000_0000  # stands for GLOBAL_BASE
+BASE = 0x5000_0000_0000  # the multicast address of GLOBAL_BASE
 _END = BASE + (16 << 40)
 
 
@@ -25,7 +25,7 @@ def resolved(ins, warp, lanes, addresses):
     part = bits_of(full)
     if not good.all():
         address = int(addresses[~good][0])
-        words = f"{address:#x} is no multicast address, as multimem instructions need; Device.multicast gives that of an allocation"
+        words = f"{address:#x} is no multicast address, which multimem instructions need; Device.multicast returns it for an allocation"
         ins.report(warp, lanes & ~part, "out-of-bounds", words, address)
     return part, good, addresses[good] - BASE + memory.GLOBAL_BASE
 

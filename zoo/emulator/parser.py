@@ -853,7 +853,7 @@ class _Parser:
                     self.expect(close)
                     break
             found = Vector(items) if text == "{" else Group(items)
-            if text == "{" and self.accept("|"):  # the predicate that says whether texels are resident
+            if text == "{" and self.accept("|"):  # the predicate that is true if the texels are resident
                 kind, text, line, _ = self.next()
                 return PredicatePair(found, SINK if text == "_" else Name(text, scope, line))
             return found

@@ -70,8 +70,8 @@ def _followed(load, lanes, stretches):
     program, held, pc = load.program, set(load.writes), load.pc + 1
     for start, stop, by in stretches:
         for ins in program.instructions[pc or start : stop]:
-            if ins.keeps is not None and held & ins.keeps.numbers:
-                return None  # the return gives them back, and their use behind it is not followed
+            if ins.saved is not None and held & ins.saved.numbers:
+                return None  # the return restores these registers, and uses after a return are not followed
             passed = definedness.passed_by(program, ins)
             if held & doubts.used_by(ins, passed):
                 return None

@@ -1,12 +1,12 @@
-"""Textures and surfaces: images in global memory, which texels a coordinate names, and with which weights.
+"""Textures and surfaces: images in global memory, and which texels a fetch reads with which weights.
 
-A CUDA array's layout is opaque. Here it is row after row, like pitched memory, so that the checks of global memory hold for texels.
+The layout of a CUDA array is opaque. Here rows follow each other as in pitched memory, so that the checks of global memory see texels.
 
 Addressing and filtering follow the formulas of the CUDA programming guide ("Texture Fetching"). A coordinate x in texels reads
     point     T[i], with i = floor(x)
     linear    (1 - a) T[i] + a T[i + 1], with i + a = x - 0.5, and a rounded to 8 fraction bits; likewise along y and z
-The sum is computed in double precision and rounded once. Point reads and gathers have the bits of an H200; its filtered values differ. A texel of
-weight 0 is not read.
+The sum is computed in double precision and rounded once. Point reads and gathers have the bits of an H200. Filtered values differ from an H200's.
+A texel of weight 0 is not read.
 """
 
 import math
@@ -33,8 +33,8 @@ _FAR = float(1 << 40)  # beyond every texture, and exact in double precision
 
 @dataclass(frozen=True)
 class Image:
-    """Texels in memory. dims: texels along x, y, z of a layer. pitch: bytes from row to row. linear: memory that only tex.1d with integer
-    coordinates reads."""
+    """Texels in memory. dims: texels along x, y, z of a layer. pitch: bytes from row to row. linear: only tex.1d with integer coordinates may
+    read it."""
 
     address: int
     type: str
@@ -60,22 +60,22 @@ class Image:
 
     @property
     def bytes(self):
-        """From the first texel to the last."""
+        """Bytes from the first texel to the last."""
         return self.layers * self.layer_bytes - self.pitch + self.dims[0] * self.texel
 
     @property
     def layered(self):
         return self.geometry not in ("1d", "2d", "3d")
 
-    def offsets(self, x, indices, layer):
-        """Byte addresses of x bytes into the rows that the other indices name."""
+    def addresses(self, x, indices, layer):
+        """Addresses of byte x of rows. indices: y and z of each row."""
         rows = np.zeros_like(x)
         for index, extent in zip(reversed(indices), reversed(self.dims[1:])):
             rows = rows * extent + index
         return self.address + layer * self.layer_bytes + rows * self.pitch + x
 
     def size(self, name):
-        """What txq and suq answer."""
+        """A size, as txq and suq return it."""
         if name == "array_size":
             return self.layers if self.layered else 0
         place = ("width", "height", "depth").index(name)
@@ -109,7 +109,7 @@ def image(address, dtype, dims, channels=1, *, geometry=None, layers=1, pitch=No
         if value not in known:
             raise LaunchError(f"texture: the {what} {value!r} is unknown; it is one of {', '.join(map(str, known))}")
     if len(dims) != GEOMETRIES[geometry] or min(dims) < 1:
-        raise LaunchError(f"texture: dims = {dims} are no {GEOMETRIES[geometry]} positive sizes, as {geometry!r} needs")
+        raise LaunchError(f"texture: dims = {dims} are no {GEOMETRIES[geometry]} positive sizes, which {geometry!r} needs")
     if layers < 1 or (layers > 1 and geometry in ("1d", "2d", "3d")):
         raise LaunchError(f"texture: {layers} layers do not go with the geometry {geometry!r}")
     if geometry in ("cube", "acube") and (dims[0] != dims[1] or layers % _FACES or (geometry == "cube" and layers != _FACES)):
@@ -137,7 +137,7 @@ def texture(of: Image, *, filter="point", address_mode="clamp", normalized=False
         if value not in known:
             raise LaunchError(f"texture: the {what} {value!r} is unknown; it is one of {', '.join(known)}")
     if len(border) != 4:
-        raise LaunchError(f"texture: border = {border!r} has not 4 values")
+        raise LaunchError(f"texture: border = {border!r} must have 4 values")
     if read == "normalized" and of.type not in ("u8", "s8", "u16", "s16"):
         raise LaunchError(f"texture: normalized reads are for integers of 8 and 16 bits, not {of.type}")
     if not normalized:  # as the runtime does

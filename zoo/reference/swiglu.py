@@ -42,7 +42,7 @@ What other models make of g and u is the same rule with other numbers, each oper
     deepseek_v4     a limit         slope 1        added 0
     gpt_oss         a limit         slope 1.702    added 1
 
-Groups of rows may have alpha, a factor of gates and a factor of ups. g and u are then products with their factor, rounded to float32.
+A group of rows may have alpha: a factor for its gates and a factor for its ups. g and u are then multiplied by their factor and rounded to float32.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ PIECE = 1 << 15  # elements at a time: the temporaries stay in a cache
 
 
 def swiglu(x: np.ndarray, order: str = "halves") -> np.ndarray:
-    """x (M, 2K) -> float32 (M, K). `order` is one of `gates_and_ups`."""
+    """x (M, 2K) -> float32 (M, K). `order` as in `gates_and_ups`."""
     gate, up = gates_and_ups(x, order)
     with np.errstate(all="ignore"):
         return silu(gate.astype(np.float32)) * up.astype(np.float32)
@@ -73,10 +73,9 @@ def swiglu(x: np.ndarray, order: str = "halves") -> np.ndarray:
 
 def gates_and_ups(x: np.ndarray, order: str) -> tuple[np.ndarray, np.ndarray]:
     """halves: gates x[:, :K], ups x[:, K:]; interleaved: gates x[:, 0::2], ups x[:, 1::2]; packed: 8 gates, then their 8 ups."""
-    columns = x.shape[-1]
-    if columns % (16 if order == "packed" else 2):
-        wanted = "come in units of 8" if order == "packed" else "make an even number"
-        raise ValueError(f"x has {columns} columns: as many gates as ups {wanted}")
+    columns, unit = x.shape[-1], 16 if order == "packed" else 2
+    if columns % unit:
+        raise ValueError(f"x has {columns} columns, expected a multiple of {unit}: as many gates as ups{', in units of 8' * (unit == 16)}")
     if order == "halves":
         return x[..., : columns // 2], x[..., columns // 2 :]
     if order == "interleaved":

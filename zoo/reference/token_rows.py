@@ -32,7 +32,7 @@ def quantize_token_rows(x: np.ndarray, order: str = "plain") -> Quantized:
 
 @dataclass(frozen=True)
 class GatedRows:
-    """How rows of gates and ups become h. Groups end at `offsets`; alpha (G, 2) are factors of their gates and ups."""
+    """How rows of gates and ups become h. Groups end at `offsets`. alpha (G, 2) has the factors of each group's gates and ups."""
 
     gates: str = "halves"
     activation: str = "silu"

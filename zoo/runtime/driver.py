@@ -29,7 +29,7 @@ def _after_fork_in_child() -> None:
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
-_OLDEST = 13000  # CUDA's version
+_OLDEST = 13000  # CUDA 13.0, as cuDriverGetVersion writes it
 _NOT_INITIALIZED = 3
 _CAPTURE_IMPLICIT = 906
 _UNKNOWN_ADDRESS = (1, 101, 201)  # invalid value, device or context: what drivers answer for memory that is none of theirs

@@ -86,7 +86,7 @@ def say_served(kind: str, format: str, layer: str) -> None:
 
 def say_refused(kind: str, layer: str, why: object) -> None:
     said = f"{kind} stay with vLLM's own kernel: {why}"
-    logger.warning_once("zoo: %s", f"{said} (for one, {_pattern(layer)})" if layer else said)
+    logger.warning_once("zoo: %s", f"{said} (for example {_pattern(layer)})" if layer else said)
 
 
 def _pattern(layer: str) -> str:

@@ -1,4 +1,4 @@
-// Textures and surfaces as users write them, for `zoo emulate PROGRAM`. Its argument says what it does; it ends with status 0 if all values are right.
+// Textures and surfaces as users write them, for `zoo emulate PROGRAM`. The argument selects a mode. Status 0 means that all values are right.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>

@@ -62,7 +62,7 @@ def gradient(p: Problem) -> torch.Tensor:
 
 
 def layers(rank: int, size: int, p: Problem, format: str, frozen: bool, **options: Any) -> tuple[Experts, Experts]:
-    """With all experts, which promote sums as ranks do, and with those of this rank."""
+    """A layer with all experts, which promotes sums as ranks do, and a layer with the experts of this rank."""
     here = slice(rank * E // size, (rank + 1) * E // size)
     both = p.gate_up("halves"), p.down
     options.setdefault("group", distributed.group.WORLD)
@@ -186,7 +186,7 @@ def serves_with_a_capacity(rank: int, size: int, format: str, how: str, capacity
 
 
 def serves_many_rows_as_one_process(rank: int, size: int, format: str, capacity: str = "") -> None:
-    """With so many that one process does not promote its sums. Ranks promote theirs, for none knows how many tokens the others have."""
+    """With this many rows one process does not promote its sums. Ranks promote, because no rank knows how many tokens the others have."""
     p = problem(tokens=140, experts=E, hidden=K, top_k=2)
     one, many = layers(rank, size, p, format, True, capacity=int(capacity) if capacity else None)
     here = mine(rank, [140 // size] * size)

@@ -48,7 +48,7 @@ def test_a_word_that_no_product_knows_is_refused_where_it_is_set():
 
 
 def many_rows(format, rows=NEVER_PROMOTED_FROM, bias=False, gates="halves", activation="gpt_oss", first=0):
-    """Experts with weights of both signs, tokens, ids and routing weights: so many rows for each of four experts on average, none for one."""
+    """Experts with weights of both signs, tokens, ids and routing weights: `rows` rows an expert on average. The last expert has no rows."""
     random = torch.Generator().manual_seed(rows)
     experts, hidden, intermediate = 4, 96, 160
 
@@ -66,7 +66,7 @@ def many_rows(format, rows=NEVER_PROMOTED_FROM, bias=False, gates="halves", acti
 
 
 def by_rule(layer, x, ids, weights):
-    """Unpromoted sums, one operator after the other, from plain weights with their rows in the order that gates and ups of D must have."""
+    """What an unpromoted layer computes, one operator after the other, from plain packed weights whose rows keep the order of gates and ups."""
     experts, hidden, width, gates = layer.experts, layer.hidden, layer.intermediate, layer.gates
     routing = route(ids, weights, experts, layer.first)
     products = []
@@ -145,7 +145,7 @@ def test_rows_of_other_ranks_experts_do_not_count():
     assert not any("swiglu" in name for name in kernels_of(layer, *twice))
 
 
-def test_one_promoted_matrix_promotes_both_and_a_bias_of_nvfp4_too():
+def test_promoting_one_matrix_or_a_bias_of_nvfp4_promotes_both_matrices():
     layer, *given = many_rows("fp8_mxfp4")
     layer.down.promotion = "regular"
     assert any("swiglu_fp8b128" in name for name in kernels_of(layer, *given))
@@ -153,7 +153,7 @@ def test_one_promoted_matrix_promotes_both_and_a_bias_of_nvfp4_too():
     assert any("swiglu_fp8b128" in name for name in kernels_of(layer, *given))
 
 
-def test_both_ways_read_one_copy_of_the_weights():
+def test_promoted_and_unpromoted_calls_read_one_copy_of_the_weights():
     layer, *given = many_rows("fp8_mxfp4")
     before = {name: (one.data_ptr(), one.shape) for name, one in layer.state_dict().items()}
     layer(*given)
@@ -162,7 +162,7 @@ def test_both_ways_read_one_copy_of_the_weights():
     assert {name: (one.data_ptr(), one.shape) for name, one in layer.state_dict().items()} == before
 
 
-def test_nan_and_no_token_stay_where_they_are_with_many_rows():
+def test_nan_stays_in_its_token_and_tokens_without_experts_are_zero_with_many_rows():
     layer, x, ids, weights = many_rows("fp8_mxfp4", rows=64, bias=True)
     wanted, spoilt = layer(x, ids, weights), x.clone()
     spoilt[70, 3] = float("nan")

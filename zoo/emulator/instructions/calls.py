@@ -1,4 +1,4 @@
-"""Calls of functions, by name or through a pointer, and returns. frames.py has what a function has while it runs."""
+"""Calls of functions, by name or through a pointer, and returns. frames.py has the stack and the saved registers."""
 
 from ..frames import Link, enter, leave
 from ..lanes import by_value, first_lane
@@ -13,16 +13,16 @@ def _sizes(variables):
 
 
 def _fits(given, declared):
-    """Whether arguments of these sizes go into parameters: a last one of no size takes as many bytes as there are."""
+    """Whether arguments of these sizes fit parameters of these sizes. A last parameter without a size accepts an argument of any size, or none."""
     if declared and declared[-1] is None:
         return given[: len(declared) - 1] == declared[:-1] and len(given) <= len(declared)
     return given == declared
 
 
 def _words(results, parameters):
-    """How a signature is written in a message."""
-    texts = (", ".join("any number of" if size is None else str(size) for size in sizes) for sizes in (results, parameters))
-    return "({}) _ ({}) bytes".format(*texts)
+    """The sizes of a signature, for a message."""
+    texts = (", ".join("any number" if size is None else str(size) for size in sizes) for sizes in (results, parameters))
+    return "results of ({}) and parameters of ({}) bytes".format(*texts)
 
 
 @instruction("call")
@@ -44,11 +44,11 @@ def call(ins):
     if callee.entry:
         ins.unsupported(f"{callee.name} is a kernel")
     if given[0] != declared[0] or not _fits(given[1], declared[1]):
-        ins.unsupported(f"{callee.name} is {_words(*declared)}, and the call {_words(*given)}")
+        ins.unsupported(f"{callee.name} has {_words(*declared)}, and the call has {_words(*given)}")
     if callee.statements is None:
         return _call_system(ins, callee, arguments, results)
     link, start = Link(ins, ins.program.frames[callee], arguments, results), ins.program.start[callee]
-    ins.keeps = link.keeps
+    ins.saved = link.saved
 
     def run(warp, lanes):
         inside = enter(ins, warp, lanes, link)
@@ -58,20 +58,20 @@ def call(ins):
 
 
 def _call_indirect(ins, pointer, operands, arguments, results, given):
-    """A call of the function whose address a register has. The lanes may call different functions."""
+    """A call of the function whose address a register holds. Lanes may call different functions."""
     signature = operands.pop(0) if operands else None
     if not isinstance(signature, Label) or operands or (signature.prototype is None and signature.targets is None):
         ins.unsupported("a call through a pointer needs a .callprototype or a .calltargets")
     prototype = signature.prototype and tuple(map(_sizes, signature.prototype))
     if prototype and (given[0] != prototype[0] or not _fits(given[1], prototype[1])):
-        ins.unsupported(f"its prototype is {_words(*prototype)}, and the call {_words(*given)}")
+        ins.unsupported(f"its prototype has {_words(*prototype)}, and the call has {_words(*given)}")
     program, slot = ins.program, ins.read(pointer, "u64")
     links = {}
     for callee in program.targets_of(signature):
         declared = _sizes(callee.results), _sizes(callee.parameters)
         if given[0] == declared[0] and _fits(given[1], declared[1]):
             links[callee] = Link(ins, program.frames[callee], arguments, results)
-    ins.keeps = next((link.keeps for link in links.values() if link.keeps is not None), None)
+    ins.saved = next((link.saved for link in links.values() if link.saved is not None), None)
 
     def why_not(warp, address):
         callee = warp.machine.device.function_at(warp.machine.module, address)
@@ -81,7 +81,8 @@ def _call_indirect(ins, pointer, operands, arguments, results, given):
             return f"{callee.name} {'is a kernel' if callee.entry else 'has no body'}"
         if signature.targets is not None and callee not in signature.targets:
             return f"{callee.name} is not in the list {signature}"
-        return f"{callee.name} is {_words(_sizes(callee.results), _sizes(callee.parameters))}, and the call {_words(*(prototype or given))}"
+        declared = _words(_sizes(callee.results), _sizes(callee.parameters))
+        return f"{callee.name} has {declared}, and the call has {_words(*(prototype or given))}"
 
     def run(warp, lanes):
         targets = []
@@ -107,7 +108,7 @@ def ret(ins):
 
 
 def _call_system(ins, callee, arguments, results):
-    """The functions of the device runtime that a kernel may call."""
+    """A call of a function of CUDA's device runtime."""
     places = [(ins.read(argument, "u64"), argument.size) for argument in arguments]
     given_back = [(ins.read(result, "u64"), result.size) for result in results]
 
@@ -151,7 +152,7 @@ def _call_system(ins, callee, arguments, results):
                 (given,) = values(warp, lane)
                 if callee.name == "free":
                     if not heap.free(given):
-                        ins.report(warp, 1 << lane, "invalid-free", f"{given:#x} is no block of malloc, or was freed before", given)
+                        ins.report(warp, 1 << lane, "invalid-free", f"malloc did not return {given:#x}, or it was freed before", given)
                     continue
                 ((slot, size),) = given_back
                 start = int(warp.values[slot][lane])

@@ -60,7 +60,7 @@ def branch_indexed(ins):
 
 # ---- ends ------------------------------------------------------------------------------------------------------------
 def end(warp, lanes):
-    """The lanes end."""
+    """Ends the lanes."""
     warp.exit(lanes)
     return ()
 

@@ -1,11 +1,11 @@
-"""mma.sync.m8n8k4 of halves: four products of 8 x 8 x 4, one for each pair of quads. Lanes 4 p to 4 p + 3 and 16 more make pair p.
+"""mma.sync.m8n8k4 of halves: four products of 8 x 8 x 4, one for each pair of quads. Pair p has lanes 4 p to 4 p + 3 and 4 p + 16 to 4 p + 19.
 
 Thread t of a pair holds four halves of A and of B and eight numbers of C and D, element i:
     A row-major, B column-major: row t of A, or column t of B, and k = i
     A column-major, B row-major: row or column i + 4 * (t / 4), and k = t % 4
     C and D in f16: row t, column i
     C and D in f32: row t % 2 + 2 * (i / 2 % 2) + 4 * (t / 4), column i % 2 + 2 * (t / 2 % 2) + 4 * (i / 4)
-Sums are exact and rounded once. On an H200, 61 of 256 sums differed.
+Sums are exact and rounded once. An H200 rounds otherwise: 61 of 256 sums differed.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ def _halves(words):
 
 
 def _factor(words, along):
-    """(pairs, 8, 4) codes, K last. along: a thread holds numbers along K."""
+    """(pairs, 8, 4) codes, K last. along: whether the four halves of a thread are along K."""
     halves = _halves(words)
     return halves if along else halves.reshape(4, 2, 4, 4).swapaxes(2, 3).reshape(4, 8, 4)
 

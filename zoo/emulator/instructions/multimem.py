@@ -1,4 +1,4 @@
-"""multimem: loads, stores and reductions of all devices' copies, of which there is one. A reduction of one value is that value."""
+"""multimem: loads, stores and reductions of the copies on all devices. There is one device, so a reduction of copies is the value itself."""
 
 from . import instruction
 from .memory import load, reduction, store
@@ -7,7 +7,7 @@ _BITS = {"bf16x2": "b32", "e4m3": "b8", "e5m2": "b8", "e4m3x2": "b16", "e5m2x2":
 
 
 def _plain(ins):
-    """Types of which only the bits matter, as loads and stores know them."""
+    """Replaces packed types by bits, which loads and stores accept."""
     ins.modifiers = [_BITS.get(modifier, modifier) for modifier in ins.modifiers]
 
 

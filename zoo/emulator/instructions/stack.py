@@ -1,8 +1,8 @@
-"""The stack of a thread, behind the frame of the function that runs: what alloca() compiles to. A return gives back what its function took."""
+"""alloca, stacksave and stackrestore: memory of a thread's stack behind the frame of the running function (frames.py), until its return."""
 
 import numpy as np
 
-from ..frames import MOST_LOCAL_BYTES, tops
+from ..frames import MOST_LOCAL_BYTES, ends_of_frames
 from ..lanes import bits_of
 from . import assign, instruction, mask_of
 
@@ -36,7 +36,7 @@ def allocate(ins):
             ins.report(warp, bits_of(wrong), "stack-overflow", words)
         good = lanes & ~bits_of(wrong)
         if good:
-            local.take(good, starts, starts + sizes, used)
+            local.extend(good, starts, starts + sizes, used)
         assign(warp.values[d], starts, lanes)
 
     return run
@@ -63,7 +63,7 @@ def restore(ins):
     def run(warp, lanes):
         local = warp.local
         ends = warp.values[a].astype(np.int64)
-        wrong = mask_of(lanes) & ((ends < tops(warp)) | (ends > local.ends))
+        wrong = mask_of(lanes) & ((ends < ends_of_frames(warp)) | (ends > local.ends))
         if wrong.any():
             ins.report(
                 warp, bits_of(wrong), "out-of-bounds", f"no stacksave gave {int(ends[wrong][0]):#x}, or a return has ended its stack"

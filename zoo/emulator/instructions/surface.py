@@ -1,4 +1,4 @@
-"""Surface instructions: suld, sust, sured and suq with handles in registers. Along x they count bytes, or texels where they are formatted."""
+"""Surface instructions: suld, sust, sured and suq with handles in registers. x counts bytes, in formatted instructions (.p) texels."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ _REDUCTIONS = {
 
 
 class _Place:
-    """Where a surface instruction accesses: decoded from [handle, coordinates] and the modifiers."""
+    """The bytes that a surface instruction accesses, from its operand [handle, coordinates] and its modifiers."""
 
     def __init__(self, ins, k, geometries=("1d", "2d", "3d", "a1d", "a2d")):
         self.ins = ins
@@ -30,7 +30,7 @@ class _Place:
         ins.program.reads_textures = True
 
     def parts(self, warp, lanes):
-        """(surface's image, lanes) of each handle."""
+        """(image of the surface or None, lanes) for each handle."""
         for surface, part in objects(self.ins, warp, lanes, self.handle, textures.Surface):
             if surface is None:
                 yield None, part
@@ -44,7 +44,7 @@ class _Place:
             yield image, part
 
     def addresses(self, warp, lanes, image, size, scale=1):
-        """(addresses of `size` bytes, which lanes access them)"""
+        """(addresses of `size` bytes, whether each lane accesses them)"""
         x, *others = (memory.select(warp.values[slot], lanes).astype(np.int64) for slot in self.coordinates)
         layer = np.zeros_like(x) if self.layer is None else memory.select(warp.values[self.layer], lanes).astype(np.int64)
         x = x * scale
@@ -62,7 +62,7 @@ class _Place:
             self.ins.report(warp, part_of(lanes, ~inside), "out-of-bounds", words)
         x, *others, layer = (np.clip(index, 0, max(limit, 0)) for index, limit in zip(indices, limits))
         does = aligned & (np.full(len(inside), limits[0] >= 0) if self.outside == "clamp" else inside)
-        return image.offsets(x, others, layer), does
+        return image.addresses(x, others, layer), does
 
 
 def _vector(ins):
@@ -153,7 +153,7 @@ def store_formatted(ins):
                 given = given.clip(np.iinfo(image.dtype).min, np.iinfo(image.dtype).max)
             texels[:, : given.shape[1]] = given.astype(image.dtype)
             _write(ins, warp, part, addresses, does, texels.view(np.uint8))
-            if given.shape[1] < image.channels and does.any():  # the other channels hold something that nobody knows
+            if given.shape[1] < image.channels and does.any():  # the other channels become undefined
                 first = addresses[does][:, None] - memory.GLOBAL_BASE
                 rest = np.arange(given.shape[1] * image.dtype.itemsize, image.texel)
                 warp.machine.memory.states[1][first + rest] &= ~np.uint8(memory.WRITTEN)

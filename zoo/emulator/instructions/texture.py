@@ -21,14 +21,14 @@ def handle_of(ins, operand):
 
 
 def part_of(lanes, chosen):
-    """The lanes of `lanes` that `chosen`, one entry for each of them, selects."""
+    """The lanes whose flag is set. `chosen` has a flag for each lane of `lanes`."""
     full = np.zeros(32, bool)
     full[mask_of(lanes)] = chosen
     return bits_of(full)
 
 
 def objects(ins, warp, lanes, slot, kind):
-    """(object, its lanes) for each handle; a handle of no such object is reported."""
+    """(object, its lanes) for each handle. Reports a handle of no object of this kind, and yields None for it."""
     handles = memory.select(warp.values[slot], lanes)
     known = warp.machine.device.textures
     for handle in dict.fromkeys(handles.tolist()):
@@ -56,7 +56,7 @@ def coordinates_of(ins, geometry, type, k=1):
 
 
 def check_written(ins, warp, lanes, addresses, size):
-    """Caches of textures and surfaces do not follow what the same launch writes."""
+    """Reports reads of bytes that this launch has written: caches of textures and surfaces may hold old values."""
     marks = warp.machine.memory.marks
     if marks is None:
         return
@@ -73,12 +73,12 @@ def check_written(ins, warp, lanes, addresses, size):
 
 
 def _read(ins, warp, lanes, image, tap, layer, chosen):
-    """(lanes, channels) texels, zeros where not chosen."""
+    """(lanes, channels) texels; zeros in lanes that are not chosen."""
     data = np.zeros((len(chosen), image.channels), image.dtype)
     if chosen.any():
         part = part_of(lanes, chosen)
         x, *others = (index[chosen] for index in tap.indices)
-        addresses = image.offsets(x * image.texel, others, layer[chosen])
+        addresses = image.addresses(x * image.texel, others, layer[chosen])
         check_written(ins, warp, part, addresses, image.texel)
         found = memory.read_global(ins, warp, part, addresses, image.texel)
         data[chosen] = np.ascontiguousarray(found).view(image.dtype).reshape(-1, image.channels)
@@ -86,7 +86,7 @@ def _read(ins, warp, lanes, image, tap, layer, chosen):
 
 
 def _values(ins, warp, lanes, texture, tap, layer):
-    """(lanes, 4) values of one texel of each lane: with the border's, and with what absent channels give."""
+    """(lanes, 4) values of one texel of each lane: the border's outside the texture, 0 in channels that the texture lacks."""
     image = texture.image
     data = textures.as_read(texture, _read(ins, warp, lanes, image, tap, layer, tap.inside & (tap.weight > 0)))
     values = np.zeros((len(data), 4), data.dtype)
@@ -110,7 +110,7 @@ class _Fetch:
         self.resident = resident
         self.destinations = ins.write_list(destination, type)
         if not isinstance(ins.operands[1], TensorAddress) or len(self.destinations) != 4:
-            ins.unsupported("it has not four destinations and a texture with coordinates")
+            ins.unsupported("it needs four destinations and a texture with coordinates")
         self.handle = handle_of(ins, ins.operands[1])
         self.layer, self.coordinates = coordinates_of(ins, geometry, coordinate_type)
         ins.program.reads_textures = True
@@ -147,7 +147,7 @@ class _Fetch:
         return True
 
     def on_face(self, texture, coordinates, layer):
-        """The coordinates on a cube's face, and the layer of the face."""
+        """Coordinates and layer; of a cube, those on the face that the direction meets."""
         layers = texture.image.layers
         if "cube" not in self.geometry:
             return coordinates, np.minimum(layer, layers - 1)

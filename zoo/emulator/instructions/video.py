@@ -20,7 +20,7 @@ _OPERATIONS = {
 
 
 def _simd(ins, operation, types, saturates):
-    """d = the parts of a and b combined or, with .add, c and their sum. types: of d, a and b."""
+    """Combines each part of a with the part of b at its place. d holds the results, or with .add their sum and c. types: of d, a and b."""
     count = int(ins.mnemonic[-1])
     adds = ins.flag("add")
     if adds and saturates:

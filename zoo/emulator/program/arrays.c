@@ -25,7 +25,7 @@ int format_of(const struct channels *of, struct format *format)
             *format = (struct format){type, (unsigned)count, (unsigned)(of->x / 8 * count)};
             return SUCCESS;
         }
-    if (of->kind > 3) refuse("an array has the channel format %d, which is not covered", of->kind);
+    if (of->kind > 3) refuse("the program makes an array with the channel format %d, which is not covered", of->kind);
     return INVALID_CHANNELS;
 }
 
@@ -36,14 +36,14 @@ int format_of_driver(int number, unsigned channels, struct format *format)
             *format = (struct format){type, channels, (unsigned)formats[type].bits / 8 * channels};
             return SUCCESS;
         }
-    refuse("an array has %u channels of the format %d, which is not covered", channels, number);
+    refuse("the program makes an array with %u channels of the format %d, which is not covered", channels, number);
 }
 
 // ---- arrays
 static int make(struct array **made, struct format format, size_t width, size_t height, size_t depth, unsigned flags)
 {
     static const unsigned UNCOVERED = ~(LAYERED | FOR_SURFACES | CUBE | FOR_GATHER);
-    if (flags & UNCOVERED) refuse("an array is asked for with the flags %#x, which are not covered", flags);
+    if (flags & UNCOVERED) refuse("the program makes an array with the flags %#x, which are not covered", flags);
     if (width == 0 || ((flags & LAYERED) && depth == 0)) return INVALID_VALUE;
     size_t pitch = (width * format.bytes + PITCH - 1) / PITCH * PITCH;
     struct array array = {NULL, pitch, width, height, depth, flags, format};
@@ -179,7 +179,7 @@ EXPORT int cudaMemcpy2DArrayToArray(struct array *to, size_t to_x, size_t to_y, 
     return done(copy_box((struct place){to, NULL, 0, 0, to_x, to_y, 0}, (struct place){from, NULL, 0, 0, x, y, 0}, width, height, 1, NULL));
 }
 
-// Bytes that follow each other in memory, and row after row in the array.
+// Copies contiguous bytes of memory to or from consecutive rows of an array.
 static int copy_along(const struct array *array, size_t x, size_t y, char *memory, size_t count, int to_array, struct stream *stream)
 {
     size_t width = array->width * array->format.bytes;
@@ -216,7 +216,7 @@ struct copy_3d {
     int kind;
 };
 
-// Positions count texels of an array, and bytes of memory; the width counts texels where an array takes part.
+// Positions count texels in an array and bytes in memory. The width counts texels if either side is an array.
 static struct place place_of(struct array *array, const size_t *at, const struct pitched *memory)
 { return (struct place){array, memory->start, memory->pitch, memory->height, at[0] * (array ? array->format.bytes : 1), at[1], at[2]}; }
 

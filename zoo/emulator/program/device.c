@@ -109,7 +109,7 @@ static size_t stack_bytes = 1 << 10;
 
 EXPORT int cudaDeviceSetLimit(int limit, size_t value)
 {
-    if (limit) return done(SUCCESS);  // of what the emulator does not limit
+    if (limit) return done(SUCCESS);  // other limits have no effect
     int error = (int)ask((struct message){SET_STACK, 0, {value}}, NULL, NULL, 0).what;
     if (error == SUCCESS) stack_bytes = value;
     return done(error);

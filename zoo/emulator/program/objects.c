@@ -1,4 +1,4 @@
-// Texture and surface objects: descriptions of the runtime and the driver become one request, which gives the handle.
+// Texture and surface objects. Descriptions of the runtime and of the driver become one request to the emulator, which returns a handle.
 #include <string.h>
 
 #include "stand_in.h"

@@ -219,8 +219,8 @@ class Experts(torch.nn.Module):
     gather_casts = _switch("gather_casts", "Whether FSDP2 gathers casts of the weights. Set it before fully_shard.")
     promotion = _switch(
         "promotion",
-        'How sums of FP8 tokens and 4-bit weights are added up. "never": promoted only where an expert has few rows, and over ranks. "regular" is '
-        "slower and more accurate with many rows.",
+        'How sums of FP8 tokens and 4-bit weights are added up. "regular" promotes all sums. "never", the default, is faster and less accurate from 8 '
+        "rows an expert on; with fewer rows, over ranks, in exported programs and for biases of NVFP4 it promotes as well.",
     )
     in_bf16 = _switch("in_bf16", "Whether a layer that is not frozen multiplies in bf16 by torch.")
 

@@ -8,7 +8,8 @@
     So gradients have the bits of one process whose x and dy are rounded to FP8 by rows. `fused` rounds both so anyway, but for gradients of weights.
 
 A token goes once to each rank that owns experts of it. The sum of a rank is rounded to bf16, so y is rounded once more than in one process.
-An owner has the rows of all ranks in the order of ranks. So each sum has the bits that one process computes with the experts of that rank.
+An owner has the rows of all ranks in the order of ranks. So each sum has the bits that one process
+computes with the experts of that rank and promotion = "regular".
 
 Tokens in two parts, A and B. A message begins where its numbers are done; it ends before the stream reads them, so the host waits for counts alone.
 

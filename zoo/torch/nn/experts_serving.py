@@ -2,7 +2,8 @@
 
 x (T, K) -> quantise -> gather, gates and ups, activation, quantise -> h (R, I) -> second GEMM -> d (R, K)
 
-FP8 tokens and 4-bit weights take a kernel more where sums are not promoted: no GEMM with an epilogue leaves its sums in the tensor cores.
+Many rows an expert take less time if SwiGLU follows a plain GEMM. FP8 tokens and 4-bit weights need that to leave sums unpromoted: no GEMM with an
+epilogue leaves its sums in the tensor cores.
 """
 
 from __future__ import annotations
@@ -75,8 +76,10 @@ class Recipe:
     def serve(
         self, x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating, rows_an_expert: int
     ) -> torch.Tensor:
-        """d of tokens x (T, K). The host knows all that chooses the kernels, so a CUDA graph keeps the choice."""
-        exports = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)()  # a comparison would tie a program to one side
+        """d of tokens x (T, K). The choice depends on nothing on the GPU, so a CUDA graph can replay it."""
+        exports = getattr(
+            torch.compiler, "is_exporting", torch.compiler.is_compiling
+        )()  # comparing the rows would fix a program to one branch
         if self.many_rows is not None and not exports and self.many_rows.fit(first, second, gating, rows_an_expert):
             return self.many_rows.multiply(x, first, second, routing, gating)
         return self.multiply(self.tokens(x), first, second, routing, gating)
@@ -171,13 +174,14 @@ to 2 % more (fp8_mxfp4, H200, 32 and 128 experts 2880 x 2880, 128 experts 4096 x
 
 
 def _stay_unpromoted(first: Matrices, second: Matrices, gating: Gating, rows_an_expert: int) -> bool:
-    """Whether sums stay in the tensor cores. A plain GEMM has one alpha for gates and ups; the quantiser applies both, too late for a bias."""
+    """Whether sums stay in the tensor cores. A plain GEMM has no alpha for gates and another for ups, and the quantiser applies them after the bias:
+    too late."""
     alphas_and_bias = first.alpha is not None and first.bias is not None
     return rows_an_expert >= NEVER_PROMOTED_FROM and first.promotion == second.promotion == "never" and not alphas_and_bias
 
 
 def _columns_of(bias: torch.Tensor | None, gates: str) -> torch.Tensor | None:
-    """The bias of gates and ups as columns of a plain GEMM with packed gates and ups: 8 gates, then their 8 ups."""
+    """The bias of gates and ups in the order of a plain GEMM's columns for packed gates and ups: 8 gates, then their 8 ups."""
     if bias is None:
         return None
     units = bias.unflatten(2, (-1, 8)).transpose(1, 2) if gates == "halves" else bias.unflatten(1, (-1, 8)).transpose(2, 3)

@@ -78,7 +78,7 @@ class Format:
         return Columns(elements, scales, ends, scale)
 
     def rows_and_columns(self, x: torch.Tensor, groups: torch.Tensor | None = None) -> tuple[Quantized | torch.Tensor, Columns]:
-        """Both: in one read of a matrix without groups, and of groups of bf16 in MXFP8 and NVFP4."""
+        """Both, from one read of x if it has no groups, or if it is bf16 in MXFP8 or NVFP4."""
         if groups is not None and (x.dtype != torch.bfloat16 or self.tokens == "fp8b128"):
             return self.rows(x, groups), self.columns(x, groups)
         if groups is not None:

@@ -14,7 +14,7 @@ from zoo.torch.nn.gathered import Gathered, Sent
 from zoo.torch.nn.kept import Kept
 from zoo.torch.quantized import Quantized
 
-PROMOTIONS = ("never", "regular")  # the first is the usual one
+PROMOTIONS = ("never", "regular")  # the first is the default
 _PARTS = ("elements", "scales", "tensor_scale")
 _BYTES = tuple(getattr(torch, name) for name in ("float4_e2m1fn_x2", "float8_e8m0fnu") if hasattr(torch, name))  # not in every torch
 
