@@ -38,7 +38,7 @@ template <class Tile>
 struct UnpromotedMainloop {
     static constexpr int PARTS = Tile::PARTS, ROUNDS = Tile::CHUNKS * PARTS, SETS = 2, PENDING = SETS - 1;
     static_assert(ROUNDS % SETS == 0, "a round of every stage has the same set of words");
-    static_assert(Tile::CHUNKS == 2 && Tile::TOKENS > 128);
+    static_assert(Tile::CHUNKS == 2 && (Tile::TOKENS > 128 || Tile::TOKENS == 64));
 
     int chunks;   // along K
     int heights;  // weight parts of the matrix, from this warpgroup's first weight part on
@@ -52,8 +52,10 @@ struct UnpromotedMainloop {
                                              float (&sums)[PARTS][Tile::SUMS]) const {
         const int rows = same_in_all_lanes(work.end_token - work.token);
         if (rows <= 32) return multiply_columns<32>(tile, ring, sums);
-        if (rows <= 64) return multiply_columns<64>(tile, ring, sums);
-        if (rows <= 128) return multiply_columns<128>(tile, ring, sums);
+        if constexpr (Tile::TOKENS > 128) {
+            if (rows <= 64) return multiply_columns<64>(tile, ring, sums);
+            if (rows <= 128) return multiply_columns<128>(tile, ring, sums);
+        }
         multiply_columns<Tile::TOKENS>(tile, ring, sums);
     }
 

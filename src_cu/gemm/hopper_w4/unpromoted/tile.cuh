@@ -4,7 +4,7 @@
 //
 // A warpgroup has PARTS weight parts of 64 weight rows. Part p of warpgroup w is number p * WARPGROUPS + w of the tile:
 //
-//     PARTS = 1    256 or 192 tokens x 128 weight rows        PARTS = 2    160 tokens x 256 weight rows
+//     PARTS = 1    256 or 192 tokens x 128 weight rows        PARTS = 2    160 or 64 tokens x 256 weight rows
 //
 //                   tokens                                                  tokens
 //                 +----------------+                                      +----------+
