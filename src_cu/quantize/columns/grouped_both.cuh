@@ -3,7 +3,7 @@
 //
 // An index lets rows of a tile be anywhere in x, so threads load them. A tile may have fewer than 128 rows, so threads store
 // its results along K. With tensor maps (RowMaps) TMA loads tiles of a call without an index, and stores tiles of 128 rows.
-// All else is as in columns/both.cuh. Tile t has row t of the tiles of blocked scales along K.
+// All else is as in columns/both.cuh. Tile t writes row t of the tiles of blocked scales along K.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ __device__ __forceinline__ void load_rows(Tile& tile, const GatheredRows& from, 
     }
 }
 
-// Tensor maps of x, whose barrier is in shared memory, and of q_rows.
+// Tensor maps of x and of q_rows. `Loaded` is the mbarrier of the load of x.
 struct RowMaps {
     using Loaded = Barrier;
     const TensorMap &x, &q_rows;
@@ -117,7 +117,7 @@ __device__ __forceinline__ void quantize_grouped_both(Layout layout, typename Tr
     __syncthreads();
     const auto& assignment = shared.assignment;
     const int rows = assignment.rows, row = assignment.x_row;
-    const bool blocked = layout == Layout::blocked;  // then a tile without rows has scales, which are zero
+    const bool blocked = layout == Layout::blocked;  // a tile without rows then stores scales of zero
     if (!Groups::STORES_PADDING && !blocked && rows == 0) return;
     if (rows > 0) {
         if (!MAPPED || from.index) load_rows(shared.x, from, row, rows, corner.column, K);
@@ -129,7 +129,7 @@ __device__ __forceinline__ void quantize_grouped_both(Layout layout, typename Tr
         Format format = Traits::make(format_argument, groups.tensor_scale_index(assignment.group));
         format.prepare();
         __syncthreads();
-        // A warp has the same 32 rows along K and along M. Without rows it idles, unless it shares blocks or stores zeros.
+        // A warp quantises 32 rows along K and the same rows along M. Without rows it skips both, unless it shares blocks or stores zeros.
         const bool idle = Cols::BLOCK_WARPS == 1 && int(threadIdx.x) / 32 % Cols::WARPS_DOWN * Cols::LANE_ROWS >= rows;
         if (!idle) shared.rows.quantize(format, layout, shared.x);
         if (!idle || Groups::STORES_PADDING) shared.cols.quantize(format, layout, shared.x);

@@ -4,10 +4,10 @@
 //                        halves         16 bytes of gates, and 16 bytes of ups K columns further
 //                        interleaved    gate, up, gate, up ...: 32 bytes, which the lane deinterleaves after the load
 //                        packed         8 gates, then their 8 ups: the columns of D of packed weights with gates and ups
-//   alpha            factors of the gates and of the ups of the row's group. A product with alpha is rounded
+//   alpha            factors of the gates and of the ups of the row's group. Each product with alpha is rounded to f32
 //   activation       gemm/epilogue/activation.cuh
 //
-// zoo/reference/swiglu.py defines the arithmetic to the bit. Registers are short, so alpha is in shared memory, and one address serves both loads.
+// zoo/reference/swiglu.py defines the arithmetic to the bit. Registers are scarce, so alpha is in shared memory, and one address serves both loads.
 #pragma once
 
 #include <cstdint>
