@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "8eb459c102c6faee7f4790a012bb3b7e7859b135182a7c275600a825f85285ab"
+EVIDENCE_SHA256 = "20467d317f4750a4ebfb69899c27096551cb40e8be6cab1526acba4f28fb455a"
