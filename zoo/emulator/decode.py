@@ -182,7 +182,6 @@ class Instruction:
         self.aligned = False
         self.control = False  # may return a jump
         self.guard = None
-        self.waits_for_lanes = False
         self.keeps = None  # of a call: the frame whose registers the return gives back
         self.meeting = None  # of an instruction whose lanes may be at another such instruction, see meetings.py
 

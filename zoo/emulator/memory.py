@@ -407,31 +407,6 @@ class SharedMemory:
     def _word_numbers(self, words):
         return np.arange(words.start, words.stop) if isinstance(words, slice) else words
 
-    def check_read(self, ins, warp, lanes, offsets):
-        """A generic-proxy read of arbitrary byte offsets (ldmatrix)."""
-        flat, low, high = self._spread(offsets)
-        if not self.in_bounds(ins, warp, lanes, low, high, f"`{ins.mnemonic}` reads"):
-            return False
-        flat = np.arange(low, high) if flat is None else flat
-        words = sorted_unique(flat >> 2) * 4
-        whole = np.unique(flat)
-        if 0 in self.valid[whole].tobytes():
-            self._report_invalid(ins, warp, lanes, whole, 1)
-        self._read_words(ins, warp, lanes, words)
-        return True
-
-    def _read_words(self, ins, warp, lanes, offsets):
-        if self.pending:
-            self._report_pending(ins, warp, lanes, offsets, 4, False)
-        epochs = self.epochs.take(offsets >> 2)
-        clocks = warp.clocks[0]
-        if ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).any():
-            self._report_race(ins, warp, lanes, offsets, 4, "reads", epochs)
-        now = clocks[warp.number]
-        self.read_clocks[warp.number, offsets >> 2] = now
-        self.readers[offsets >> 2] = ins.pc << WARP_BITS | warp.number
-        warp.way.append((self, ins, lanes, offsets, 4, now))
-
     def check_write(self, ins, warp, lanes, offsets):
         """A generic-proxy write of arbitrary byte offsets (stmatrix); marks them written."""
         flat, low, high = self._spread(offsets)
