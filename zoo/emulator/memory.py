@@ -363,7 +363,7 @@ class SharedMemory:
         self.read_clocks.reshape(len(self.read_clocks), -1, 4)[warp.number, granules] = now
         warp.way.append((self, ins, 0, None, 0, now))
 
-    def check_async_write(self, ins, warp, lanes, offsets, clocks=None):
+    def check_async_write(self, ins, warp, lanes, offsets):
         """At issue of an asynchronous write: bounds, pending operations, and earlier accesses that nothing orders before it."""
         flat, low, high = self._spread(offsets)
         if not self.in_bounds(ins, warp, lanes, low, high, f"`{ins.mnemonic}` writes"):
@@ -377,7 +377,7 @@ class SharedMemory:
                     ins, warp, lanes, low, "source-overwritten", "an operation that has not completed still reads these bytes"
                 )
         words = slice(low >> 2, (high + 3) >> 2) if flat is None else sorted_unique(flat >> 2)
-        seen = warp.clocks[0] if clocks is None else clocks[0]
+        seen = warp.clocks[0]
         epochs = self.epochs[words]
         racing = (epochs >> _WARP_SHIFT) > seen.take(epochs & WARP_MASK)
         if racing.any():

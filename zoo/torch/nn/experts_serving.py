@@ -65,9 +65,9 @@ class Recipe:
     halves: int = 1  # with all gates before all ups, the intermediate size is a multiple of it
 
 
-def paired(rows: torch.Tensor, gates: str, axis: int = 1) -> torch.Tensor:
+def paired(rows: torch.Tensor, gates: str) -> torch.Tensor:
     """A view of 2 I gates and ups with an axis of 2, which states their order."""
-    return rows.unflatten(axis, (2, -1) if gates == "halves" else (-1, 2))
+    return rows.unflatten(1, (2, -1) if gates == "halves" else (-1, 2))
 
 
 def laid_bias(bias: torch.Tensor | None, gates: str | None) -> torch.Tensor | None:
