@@ -7,13 +7,13 @@ import pytest
 
 from tests.gemm_blackwell.in_flight import InFlight
 from tests.gemm_blackwell.named import named
+from tests.gemm_blackwell.notes import note
 from tests.gemm_blackwell.test_dense import arguments_of, empty
 from tests.gemm_blackwell.which import CUBINS, ZOO
 from zoo.catalog import Zoo
 from zoo.checks.block_scaled import random_operands
 from zoo.contract.array import Pointer
 from zoo.emulator import Device, Module
-from zoo.emulator.instructions import TABLE, load_tables
 from zoo.shipped.ptx import Texts
 
 KERNEL = ZOO.kernel("gemm.mxfp8.dense")
@@ -51,26 +51,9 @@ def test_tokens_of_a_kernel_that_still_runs_are_waited_for(variant, monkeypatch)
     [("few128", 1, "yes", 6), ("few128", 1, "no", 0), ("t128", 129, "yes", 3), ("t256_w256", 129, "yes", 3)],
 )
 def test_so_many_k_blocks_of_weights_are_in_flight_before_the_wait(variant, tokens, constant, ahead, monkeypatch):
-    load_tables()
     events = {}
-
-    def noted(name):
-        decode = TABLE[name]
-
-        def decoded(ins):
-            run = decode(ins)
-
-            def noting(warp, lanes):
-                if warp.index == 0:
-                    events.setdefault(id(warp), []).append(name)
-                return run(warp, lanes)
-
-            return noting
-
-        monkeypatch.setitem(TABLE, name, decoded)
-
-    noted("cp.async.bulk.tensor")
-    noted("griddepcontrol")
+    for name in ("cp.async.bulk.tensor", "griddepcontrol"):
+        note(monkeypatch, name, lambda warp, name=name: events.setdefault(id(warp), []).append(name))
     device = Device(arch="sm_100f", multiprocessors=2, arithmetic="hw")
     operands = random_operands("mxfp8", tokens, 8, 7 * 128)
     plan = ZOO.prepare(

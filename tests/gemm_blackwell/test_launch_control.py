@@ -10,11 +10,11 @@ import numpy
 import pytest
 
 from tests.gemm_blackwell.named import named
+from tests.gemm_blackwell.notes import note
 from tests.gemm_blackwell.test_dense import arguments_of
 from tests.gemm_blackwell.which import CUBINS, ZOO
 from zoo.checks.block_scaled import random_operands
 from zoo.emulator import Device, Module
-from zoo.emulator.instructions import TABLE, load_tables
 from zoo.shipped.ptx import Texts
 
 BLOCKS = 4  # K blocks of a tile
@@ -24,26 +24,9 @@ BLOCKS = 4  # K blocks of a tile
     ("tile", "M", "copies"), [("t128", 384, 2), ("t256_w256", 768, 4)]
 )  # of elements in a K block, by all CTAs of a tile
 def test_a_tile_is_requested_when_half_of_the_tile_before_is_copied(tile, M, copies, monkeypatch):
-    load_tables()
     events = []
-
-    def noted(name):
-        decode = TABLE[name]
-
-        def decoded(ins):
-            run = decode(ins)
-
-            def noting(warp, lanes):
-                if warp.index == 0:
-                    events.append(name)
-                return run(warp, lanes)
-
-            return noting
-
-        monkeypatch.setitem(TABLE, name, decoded)
-
-    noted("cp.async.bulk.tensor")
-    noted("clusterlaunchcontrol.try_cancel")
+    for name in ("cp.async.bulk.tensor", "clusterlaunchcontrol.try_cancel"):
+        note(monkeypatch, name, lambda _, name=name: events.append(name))
     kernel = ZOO.kernel("gemm.mxfp8.dense")
     variant = next(variant for variant in kernel.variants if variant.name == tile and variant.dtypes.get("a", "e4m3") == "e4m3")
     device = Device(arch="sm_100f", multiprocessors=2 if "256" in tile else 1, scheduling="issue")

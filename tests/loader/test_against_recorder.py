@@ -32,11 +32,6 @@ def refusal(function, *arguments, **keywords):
 """
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    return recorder.build(tmp_path_factory.mktemp("recorder"))
-
-
 def run(library, snippet, **settings):
     return recorder.python(library, START + snippet, **settings)
 

@@ -29,11 +29,6 @@ print(live(b"allocations"))
 MEMORY = ("cuMemAlloc", "cuLaunchKernelEx", "cuMemFree")
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    return recorder.build(tmp_path_factory.mktemp("recorder"))
-
-
 def traced(library, snippet):
     """The calls that matter after those of START, and what was printed after its line."""
     run = recorder.python(library, START + snippet, trace=True)

@@ -24,11 +24,6 @@ SHAPES = {
 }
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    return recorder.build(tmp_path_factory.mktemp("recorder"))
-
-
 VARIANTS = ["t128", "few8_w64_split4", "few8_w64", "few16_w64_4_stages"]
 
 

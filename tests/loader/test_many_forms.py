@@ -69,11 +69,6 @@ def tensors(call, *classes):
 """
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    return recorder.build(tmp_path_factory.mktemp("recorder"))
-
-
 def run(library, snippet, **settings):
     return recorder.python(library, START + snippet, **settings)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -150,13 +149,6 @@ recorder = ctypes.CDLL("libcuda.so.1")
 recorder.zoo_recorder_live.restype = ctypes.c_long
 whole = numpy.arange(7 * 12, dtype=numpy.int32).reshape(7, 12)
 """
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    if shutil.which("cc") is None:
-        pytest.skip("the stand-in for libcuda needs a C compiler")
-    return recorder.build(tmp_path_factory.mktemp("recorder"))
 
 
 def run(library, snippet):

@@ -79,14 +79,6 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Rest:
-    """What is done to sums, of one group."""
-
-    alpha: float | None = None
-    bias: numpy.ndarray | None = None
-
-
-@dataclass(frozen=True)
 class Way:
     """How a variant adds up K: the scales for 1 x 128 that it takes, or that it never promotes; neither of most."""
 

@@ -120,7 +120,6 @@ class Engine:
                 groups = self.groups[operation.queue] = ([], [])
             groups[1].append(operation)
             self.keys_of.setdefault(operation.warp.cta, {})[operation.queue] = None
-        operation.warp.cta.pending_operations += 1
         if self.policy == "issue":
             self.finish(operation)
 
@@ -160,7 +159,6 @@ class Engine:
         for number in operation.register_sources:
             if locked.get(number) is operation:
                 del locked[number]
-        operation.warp.cta.pending_operations -= 1
         operation.execute()
 
     def wait(self, operation):
@@ -179,14 +177,6 @@ class Engine:
             del pending[number]
 
     # ---- queues and groups
-    def pending(self, key):
-        return list(self.queues.get(key, ()))
-
-    def finish_queue(self, key):
-        queue = self.queues.get(key)
-        if queue:
-            self.finish(queue[-1])
-
     def close_group(self, key):
         closed, open_group = self.groups.setdefault(key, ([], []))
         closed.append(list(open_group))

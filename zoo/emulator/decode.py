@@ -182,7 +182,6 @@ class Instruction:
         self.aligned = False
         self.control = False  # may return a jump
         self.guard = None
-        self.waits_for_lanes = False
         self.saved = None  # for a call: the frame whose registers the call saves and the return restores
         self.meeting = None  # of an instruction whose lanes may be at another such instruction, see meetings.py
 
@@ -340,8 +339,8 @@ class Instruction:
     def read_list(self, k, type, wide=False):
         return [self.read(item, type, wide) for item in self.items(k)]
 
-    def write_list(self, k, type, wide=False):
-        return [self.write(item, type, wide) for item in self.items(k)]
+    def write_list(self, k, type):
+        return [self.write(item, type) for item in self.items(k)]
 
     def rows(self, k, destination=False):
         """Index array of a vector's 32-bit registers in warp.words. Counts as a read, and as a write when `destination`."""

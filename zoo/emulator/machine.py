@@ -120,7 +120,6 @@ class Cta:
         self.named = {}  # number -> barrier, of those that were used
         self.specials = {}  # registers that are the same in all of its warps
         self._tensor_memory = None
-        self.pending_operations = 0
         self.exited = False
         self.cluster_has_started = False  # a warp of this CTA has passed a cluster barrier
         self.state = {}  # what instruction modules keep per CTA

@@ -363,7 +363,7 @@ class SharedMemory:
         self.read_clocks.reshape(len(self.read_clocks), -1, 4)[warp.number, granules] = now
         warp.way.append((self, ins, 0, None, 0, now))
 
-    def check_async_write(self, ins, warp, lanes, offsets, clocks=None):
+    def check_async_write(self, ins, warp, lanes, offsets):
         """At issue of an asynchronous write: bounds, pending operations, and earlier accesses that nothing orders before it."""
         flat, low, high = self._spread(offsets)
         if not self.in_bounds(ins, warp, lanes, low, high, f"`{ins.mnemonic}` writes"):
@@ -377,7 +377,7 @@ class SharedMemory:
                     ins, warp, lanes, low, "source-overwritten", "an operation that has not completed still reads these bytes"
                 )
         words = slice(low >> 2, (high + 3) >> 2) if flat is None else sorted_unique(flat >> 2)
-        seen = warp.clocks[0] if clocks is None else clocks[0]
+        seen = warp.clocks[0]
         epochs = self.epochs[words]
         racing = (epochs >> _WARP_SHIFT) > seen.take(epochs & WARP_MASK)
         if racing.any():
@@ -406,31 +406,6 @@ class SharedMemory:
 
     def _word_numbers(self, words):
         return np.arange(words.start, words.stop) if isinstance(words, slice) else words
-
-    def check_read(self, ins, warp, lanes, offsets):
-        """A generic-proxy read of arbitrary byte offsets (ldmatrix)."""
-        flat, low, high = self._spread(offsets)
-        if not self.in_bounds(ins, warp, lanes, low, high, f"`{ins.mnemonic}` reads"):
-            return False
-        flat = np.arange(low, high) if flat is None else flat
-        words = sorted_unique(flat >> 2) * 4
-        whole = np.unique(flat)
-        if 0 in self.valid[whole].tobytes():
-            self._report_invalid(ins, warp, lanes, whole, 1)
-        self._read_words(ins, warp, lanes, words)
-        return True
-
-    def _read_words(self, ins, warp, lanes, offsets):
-        if self.pending:
-            self._report_pending(ins, warp, lanes, offsets, 4, False)
-        epochs = self.epochs.take(offsets >> 2)
-        clocks = warp.clocks[0]
-        if ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).any():
-            self._report_race(ins, warp, lanes, offsets, 4, "reads", epochs)
-        now = clocks[warp.number]
-        self.read_clocks[warp.number, offsets >> 2] = now
-        self.readers[offsets >> 2] = ins.pc << WARP_BITS | warp.number
-        warp.way.append((self, ins, lanes, offsets, 4, now))
 
     def check_write(self, ins, warp, lanes, offsets):
         """A generic-proxy write of arbitrary byte offsets (stmatrix); marks them written."""

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "58896c72ed548063259bee7b15861f672e3e30b593e6bf40a318c47f84e8d562"
+EVIDENCE_SHA256 = "67cdfade8b786b9e441579ea0aff61fdab7bcaab9f55af43786cea1e513644d4"

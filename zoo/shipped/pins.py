@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "c56e1bf6c7315b6983a3434a1e4f3263c5aa630a62a3d85455354a2d73483c3b"
+MANIFEST_SHA256 = "c1285b2d9418f4ad7f8e56ace3fe8f4d3c1ecb16c35f040e78028dd73d119c2d"

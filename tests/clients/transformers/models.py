@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -77,13 +75,6 @@ def calls_of(one, ids, kinds):
 
 def relative(found, wanted) -> float:
     return float((found.double() - wanted.double()).norm() / wanted.double().norm())
-
-
-@contextlib.contextmanager
-def no_warning_of_zoo(recwarn):
-    before = len(recwarn.list)
-    yield
-    assert not [one for one in recwarn.list[before:] if "zoo.transformers" in str(one.message)]
 
 
 def refused(name: str, what: str):

@@ -180,14 +180,6 @@ def duplicate(selector):
     return edit
 
 
-def insert_before(selector, *text):
-    def edit(lines):
-        chosen = set(selector(lines))
-        return [new for i, line in enumerate(lines) for new in ([*("\t" + t for t in text), line] if i in chosen else [line])]
-
-    return edit
-
-
 def move(selector, destination):
     """Takes the selected instruction out and puts it before the destination's first instruction."""
 

@@ -61,8 +61,8 @@ Where things are
         .bytes                      flat uint8 array of the CTA (index = offset); no checks: use inside an operation's execute()
         .check_async_read(ins, warp, lanes, offsets)   at issue: bounds, uninitialised, missing proxy fence, race. offsets: int array, any shape,
                                     of byte offsets, or (low, high) for a range
-        .check_read(ins, warp, lanes, offsets) / .check_write(...)  the same for generic-proxy accesses (ldmatrix / stmatrix): check_read before reading
-                                    .bytes, check_write before writing it (it also marks the bytes initialised, the writer and its clock)
+        .check_write(ins, warp, lanes, offsets)  the same before the generic proxy writes .bytes; it also marks the bytes initialised, the writer
+                                    and its clock
         .mark_async_write(ins, offsets) in execute(): bytes written by the async proxy (initialised, no generic writer)
     warp.machine.target(address)    32-bit cluster shared address -> (cta, offset); reports nothing, raises EmulatorError if no such CTA
     warp.machine.arithmetic         "exact" | "hw"
@@ -79,10 +79,8 @@ Asynchronous work (asynchronous.py)
                    register_sources=[...])               # source registers: locked until executed
     engine.issue(op)            policy decides: now, later at random, or as late as is legal
     engine.wait(op)             finish it (and what precedes it in its queue) now, and release its registers: what wait_group / wait::ld does
-    engine.finish_queue(key)    finish everything queued under key;  engine.wait_queue(key, keep=n): wait for all but the n youngest
-                                operations-groups (see close_group)
+    engine.wait_queue(key, keep=n)  wait for all but the n youngest groups of operations (see close_group)
     engine.close_group(key)     commit_group: ops issued under key since the last close form one group; wait_queue(key, keep=n) counts groups
-    engine.pending(key)         list of unfinished operations of the queue, oldest first
     warp.clocks.copy()          snapshot of the thread's vector clocks (the order of memory), to hand to a later signal
     warp.machine.mbarriers.arrive(ins, warp, lanes, address, count=1, clocks=snapshot)   in execute(): the arrive of a commit
     warp.machine.mbarriers.complete_tx(ins, warp, lanes, address, nbytes, clocks=snapshot)

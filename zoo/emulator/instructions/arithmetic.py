@@ -139,11 +139,6 @@ def fma_f64(a, b, c):
     return result
 
 
-def halves_of(register):
-    """(low, high) 16-bit codes as uint32."""
-    return register & np.uint32(0xFFFF), register >> np.uint32(16)
-
-
 def _half(ins, name, type):
     """f16, bf16 and their pairs."""
     packed = type in PACKED_HALVES

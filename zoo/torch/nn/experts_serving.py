@@ -85,9 +85,9 @@ class Recipe:
         return self.multiply(self.tokens(x), first, second, routing, gating)
 
 
-def paired(rows: torch.Tensor, gates: str, axis: int = 1) -> torch.Tensor:
+def paired(rows: torch.Tensor, gates: str) -> torch.Tensor:
     """A view of 2 I gates and ups with an axis of 2, which states their order."""
-    return rows.unflatten(axis, (2, -1) if gates == "halves" else (-1, 2))
+    return rows.unflatten(1, (2, -1) if gates == "halves" else (-1, 2))
 
 
 def laid_bias(bias: torch.Tensor | None, gates: str | None) -> torch.Tensor | None:
