@@ -56,7 +56,7 @@ struct Ring {
     }
 };
 
-// The base of a tile with the members full[STAGES] and empty[STAGES]: initialises, waits for and releases the stages of its ring.
+// How a tile uses the barriers full[STAGES] and empty[STAGES] of its ring. The tile has them as members, and derives from this.
 template <class Tile, int STAGES>
 struct StageBarriers {
     // One thread calls this. Then all threads must synchronise.
