@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "c1285b2d9418f4ad7f8e56ace3fe8f4d3c1ecb16c35f040e78028dd73d119c2d"
+MANIFEST_SHA256 = "8e9639ab92de85ec5b73b6478a9980fa1ee5fe4e7555170407079320b9bd691b"
