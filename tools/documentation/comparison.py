@@ -59,9 +59,8 @@ class Comparison:
 
     def __init__(self, record: dict[str, Any]):
         self.record, self.less = {"layers": [], **record}, dict[str, str](record["less"]) | _LESS
-        words = {name: record[name] for name in ("date", "seeds")}  # a run of the same words is not told apart
-        earlier = record.get("earlier", {})
-        self.record["earlier"] = {part: run for part, run in earlier.items() if any(run[name] != word for name, word in words.items())}
+        last = [record.get(name) for name in ("date", "seeds")]  # an earlier run of this day and these seeds is not told apart
+        self.record["earlier"] = {part: run for part, run in record.get("earlier", {}).items() if [run["date"], run["seeds"]] != last}
 
     @property
     def machine(self) -> str:
