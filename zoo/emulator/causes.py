@@ -62,6 +62,11 @@ class Place:
         """Of a finding or an earlier access."""
         return cls(item.line, item.text, item.source, item.callers)
 
+    @property
+    def key(self):
+        """Equal for instructions of one line of the source, or of the PTX where that has no source lines."""
+        return (self.source, self.callers) if self.source else self.line
+
     def __str__(self):
         parts = []
         if self.source is not None:
@@ -97,22 +102,24 @@ class Cause:
 
     @property
     def places(self):
-        """Where it was found, once for each line of the source; `place` is the first."""
+        """Where it was found, once for each line of the source or else of the PTX; `place` is the first. Accesses that are in `others` are left out."""
         found = {}
         for finding in self.findings:
-            found.setdefault((finding.source, finding.callers), Place.of(finding))
-        return list(found.values())
+            place = Place.of(finding)
+            found.setdefault(place.key, place)
+        met = {place.key for _, place in self.others}
+        return [place for key, place in found.items() if key == self.place.key or key not in met]
 
     @property
     def others(self):
-        """("written" | "read", Place) of earlier accesses, one for each line of the source."""
+        """("written" | "read", Place) of earlier accesses, one for each line of the source or else of the PTX."""
         found = {}
         for finding in self.findings:
             for one in finding.others:
                 access, place = one.access, Place.of(one)
-                if place == self.place:
-                    continue
-                found.setdefault((access, (place.source, place.callers) if place.source else place.line), (access, place))
+                if place == self.place and finding is not self.findings[0]:
+                    continue  # seen from the other side
+                found.setdefault((access, place.key), (access, place))
         return list(found.values())
 
     @property

@@ -463,9 +463,12 @@ class SharedMemory:
         return "written", self.machine.program.instructions[self.writers[offset >> 2]]
 
     def _read_by(self, offset, number):
-        """The last read of a word, for a report; None where another warp than this one read it since."""
+        """The last read of a word by this warp, for a report; None where the warp has read too much since."""
         last = int(self.readers[offset >> 2])
-        return ("read", self.machine.program.instructions[last >> WARP_BITS]) if last & int(WARP_MASK) == number else None
+        if last & int(WARP_MASK) == number:
+            return "read", self.machine.program.instructions[last >> WARP_BITS]
+        ins = past_loads.last_read(self._warp(number), self, offset >> 2)
+        return ins and ("read", ins)
 
     def _report_invalid(self, ins, warp, lanes, offsets, size):
         bad = np.array([0 in self.valid[o : o + size].tobytes() for o in offsets])
