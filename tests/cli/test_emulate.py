@@ -88,7 +88,17 @@ def test_a_wrong_value_fails_and_names_the_first(emulate, tmp_path):
     np.save(tmp_path / "right.npy", np.array([0.5, 2.5, 4.5, 6, 8.5, 10.5, 12.5, 14], np.float32))
     result = emulate(HEAD + DOUBLE, "--block", "32", spec=TABLES.replace('"arange"', '"arange"\nexpected = "right.npy"'))
     assert result.exit_code == 1
-    assert "2 of 8 elements are not as expected; the first, [3], is 6.5, expected 6.0" in " ".join(result.output.split())
+    assert "2 of 8 elements are not as expected under every schedule; the first, [3], is 6.5, expected 6.0" in " ".join(
+        result.output.split()
+    )
+
+
+def test_one_schedule_runs_alone(emulate):
+    result = emulate(HEAD + DOUBLE, "--block", "32", "--only", "random:7", "--json", "r.json", spec=TABLES)
+    assert result.exit_code == 0 and ", 1 schedule, 11 warp instructions" in result.output
+    assert [run["schedule"] for run in json.loads(Path("r.json").read_text())["runs"]] == ["random, seed 7"]
+    result = emulate(HEAD + DOUBLE, "--block", "32", "--only", "late", spec=TABLES)
+    assert result.exit_code == 2 and "'late' is no schedule; it is last, issue or random:SEED" in result.output
 
 
 def test_a_tolerance_covers_a_small_difference(emulate, tmp_path):
