@@ -1,6 +1,8 @@
 """Textures and surfaces by handle: texels against a scalar reading of the programming guide's formulas, and what is wrong with an access."""
 
 import math
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,51 +18,86 @@ RNG = np.random.default_rng(7)
 
 
 # ---- the formulas, one coordinate at a time
-def place(x, extent, mode, normalized):
-    """A coordinate in texels, as the addressing mode changes it."""
-    if normalized:
-        whole = math.floor(x)
-        if mode == "wrap":
-            x -= whole
-        if mode == "mirror":
-            x = x - whole if whole % 2 == 0 else 1 - (x - whole)
-        x *= extent
-    return x
-
-
 def index(i, extent, mode):
     if mode == "border":
         return i if 0 <= i < extent else None
+    if mode == "mirror":
+        turn, i = divmod(i, extent)
+        return i if turn % 2 == 0 else extent - 1 - i
     return i % extent if mode == "wrap" else min(max(i, 0), extent - 1)
 
 
-def sides(x, extent, mode, normalized, linear):
-    """[(index or None for the border, weight)]"""
-    x = place(x, extent, mode, normalized)
+def side(x, extent, mode, normalized):
+    """(lower index, upper index, fraction in 256ths), None for the border"""
     if not normalized and mode in ("wrap", "mirror"):
         mode = "clamp"
-    if not linear:
-        return [(index(math.floor(x), extent, mode), 1.0)]
-    steps = math.floor(x * 256 + 0.5) - 128
-    low, weight = steps // 256, (steps % 256) / 256
-    return [(index(low, extent, mode), 1 - weight), (index(low + 1, extent, mode), weight)]
+    low, fraction = divmod(math.floor(x * (extent if normalized else 1) * 256 + 0.5) - 128, 256)
+    both = [index(low, extent, mode), index(low + 1, extent, mode)]
+    return *both, 0 if mode == "clamp" and both[0] == both[1] else fraction
 
 
-def looked_up(texels, coordinates, modes, normalized, linear, border):
+def nearest(x, extent, mode, normalized):
+    if not normalized and mode in ("wrap", "mirror"):
+        mode = "clamp"
+    return index(math.floor(x * (extent if normalized else 1)), extent, mode)
+
+
+def rounded(exact, digits):
+    """A fraction to so many binary digits, halves away from zero."""
+    if not exact:
+        return 0.0
+    unit = Fraction(2) ** (math.frexp(float(exact))[1] - digits)
+    return math.copysign(float(math.floor(abs(exact) / unit + Fraction(1, 2)) * unit), exact)
+
+
+def weights(x, y, z):
+    """{(z, y, x): 256ths}: the whole is divided along z, then x, then y."""
+    found = {}
+    for at_z, whole in enumerate((256 - z, z)):
+        right = (whole * x + 128) >> 8
+        left = whole - right
+        found[at_z, 0, 0] = (left * (256 - y) + 128) >> 8
+        found[at_z, 1, 0] = left - found[at_z, 0, 0]
+        found[at_z, 1, 1] = (right * y + 128) >> 8
+        found[at_z, 0, 1] = right - found[at_z, 1, 1]
+    return found
+
+
+def combined(parts, type, kept=28, digits=24):
+    """The weighted sum of one channel: parts[z] = [(texel, weight)] of each z."""
+    if type[0] == "f":
+        total = Fraction(0)
+        for part in parts:
+            part = [(Fraction(float(texel)), weight) for texel, weight in part if weight]
+            unit = Fraction(2) ** (max((math.frexp(float(texel))[1] for texel, _ in part if texel), default=0) - kept)
+            total += sum(int(texel / unit) * unit * weight for texel, weight in part)
+        return rounded(total / 256, digits)
+    total = sum(int(texel) * weight for part in parts for texel, weight in part)
+    if type == "s8":
+        return max((total + ((total + 64 + 16 * (total >> 12)) >> 7)) / 32767, -1)
+    if type == "u8":
+        total *= 257
+    return max(((total + 128) >> 8) / (32767 if type == "s16" else 65535), -1)
+
+
+def looked_up(texels, coordinates, modes, normalized, linear, border, type="f32"):
     """texels: [z, y, x, channel], or fewer dimensions; coordinates x, y, z"""
-    extents = texels.shape[-2::-1]
-    total = np.zeros(texels.shape[-1])
-    ways = [sides(float(x), extent, mode, normalized, linear) for x, extent, mode in zip(coordinates, extents, modes, strict=False)]
-    for number in range(math.prod(map(len, ways))):
-        places, weight = [], 1.0
-        for way in ways:
-            number, which = divmod(number, len(way))
-            places.append(way[which][0])
-            weight *= way[which][1]
-        if weight:
-            value = np.array(border[: len(total)]) if None in places else texels[tuple(places[::-1])]
-            total += weight * value.astype(np.float64)
-    return total.astype(np.float32)
+    coordinates, dimensions = [float(x) for x in coordinates], texels.ndim - 1
+    extents, channels = texels.shape[-2::-1], texels.shape[-1]
+    if not linear:
+        place = [nearest(x, extent, mode, normalized) for x, extent, mode in zip(coordinates, extents, modes, strict=False)]
+        return np.float32(border[:channels] if None in place else texels[tuple(place[::-1])])
+    if dimensions == 1:  # is as high as a texel, at y = 0
+        texels, coordinates, extents, dimensions = texels[None], [*coordinates[:1], 0.0], (*extents, 1), 2
+    ways = [side(x, extent, mode, normalized) for x, extent, mode in zip(coordinates, extents, modes, strict=False)]
+    fractions = [way[2] for way in ways] + [0] * (3 - dimensions)
+    parts = [[], []]
+    for corner, weight in weights(*fractions).items():
+        place = [way[which] for way, which in zip(ways, corner[::-1], strict=False)]
+        parts[corner[0]].append((border[:channels] if None in place else texels[tuple(place[::-1])], weight))
+    return np.float32(
+        [combined([[(texel[k], weight) for texel, weight in part if weight] for part in parts], type) for k in range(channels)]
+    )
 
 
 # ---- kernels: thread i reads its coordinates from rows of %rd2 and writes four words to %rd0
@@ -128,6 +165,43 @@ def test_coordinates_beyond_the_edge_read_what_the_addressing_mode_says(dimensio
     np.testing.assert_array_equal(found[:, :2], expected)
 
 
+# Results of an H200, and how its images were read. Keys without options: clamp, texels, elements.
+RECORDED = np.load(Path(__file__).parent / "hardware" / "vectors" / "sm_90_textures.npz")
+NAMES = sorted({key.partition(".")[0] for key in RECORDED})
+BY_GEOMETRY = {
+    "1d": TEX[1], "2d": TEX[2], "3d": TEX[3], "a2d": "tex.a2d.v4.f32.f32 RESULT, [%rd1, {%r30, %f10, %f11, %f11}];",
+    "cube": "tex.cube.v4.f32.f32 RESULT, [%rd1, {%f10, %f11, %f12, %f12}];",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_filtered_read_gives_the_bits_of_an_h200(name):
+    at, seen, image = (RECORDED[f"{name}.{part}"] for part in ("at", "gpu", "image"))
+    dtype = next(key for key, kind in textures.TYPES.items() if image.dtype == kind)
+    layers, *shape, channels = image.shape
+    geometry = {"layers": "a2d", "cube_linear": "cube"}.get(name, f"{len(shape)}d")
+    gpu = emulator.Device()
+    handle = gpu.texture(
+        gpu.alloc(image), dtype, shape[::-1], channels, geometry=geometry, layers=layers, filter="linear",
+        address_mode=next((mode for mode in textures.ADDRESSES if mode in name), "clamp"),
+        normalized=name == "cube_linear" or ("normalized" in name and image.dtype == np.float32), border=(3.5, 0, 0, 0),
+        read="element" if dtype[0] == "f" else "normalized",
+    )  # fmt: skip
+    for half in (slice(0, 32), slice(32, 64)):
+        *coordinates, layer = at[:, half] if geometry == "a2d" else (*at[:, half], None)
+        found, report = fetched(gpu, handle, BY_GEOMETRY[geometry], *coordinates, layer=layer)
+        assert report.ok
+        np.testing.assert_array_equal(found[:, :channels].view(np.uint32), seen[half])
+
+
+def test_an_infinite_texel_stays_infinite():
+    gpu = emulator.Device()
+    handle = gpu.texture(gpu.alloc(np.array([1, np.inf, 2, np.nan], np.float32)), "f32", (4,), filter="linear")
+    values, report = fetched(gpu, handle, TEX[1], [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5] * 4 + [0.5] * 4)
+    assert report.ok
+    np.testing.assert_array_equal(values[:7, 0], np.float32([1, np.inf, np.inf, np.inf, 2, np.nan, np.nan]))
+
+
 def test_each_dimension_has_its_own_addressing_mode():
     gpu = emulator.Device()
     texels = image_of((4, 4), "f32", 1)
@@ -142,18 +216,16 @@ def test_each_dimension_has_its_own_addressing_mode():
 
 @pytest.mark.parametrize("dtype", ["u8", "s8", "u16", "s16"])
 @pytest.mark.parametrize("channels", [1, 2, 4])
-def test_normalized_reads_scale_to_one_before_they_are_filtered(dtype, channels):
+def test_normalized_reads_are_filtered_as_whole_numbers(dtype, channels):
     gpu = emulator.Device()
     texels = image_of((3, 4), dtype, channels)
     texels[0, 0] = np.iinfo(texels.dtype).min
     handle = gpu.texture(gpu.alloc(texels), dtype, (4, 3), channels, filter="linear", read="normalized")
     x, y = np.float32(RNG.uniform(-1, 5, 32)), np.float32(RNG.uniform(-1, 4, 32))
     found, report = fetched(gpu, handle, TEX[2], x, y)
-    whole = np.maximum(texels / float(np.iinfo(texels.dtype).max), -1)
     assert report.ok
-    np.testing.assert_array_equal(
-        found[:, :channels], [looked_up(whole, point, ("clamp",) * 2, False, True, ()) for point in zip(x, y, strict=True)]
-    )
+    expected = [looked_up(texels, point, ("clamp",) * 2, False, True, (), dtype) for point in zip(x, y, strict=True)]
+    np.testing.assert_array_equal(found[:, :channels], expected)
 
 
 @pytest.mark.parametrize("dtype", [*textures.TYPES])
@@ -242,8 +314,8 @@ def test_a_gather_gives_the_corners_counter_clockwise(component):
     found, report = fetched(gpu, handle, instruction, x, y, dtype=np.int32)
     assert report.ok
     for lane in range(32):
-        (left, _), (right, _) = sides(float(x[lane]), 5, "clamp", False, True)
-        (top, _), (bottom, _) = sides(float(y[lane]), 4, "clamp", False, True)
+        left, right, _ = side(float(x[lane]), 5, "clamp", False)
+        top, bottom, _ = side(float(y[lane]), 4, "clamp", False)
         corners = [texels[j, i, "rgba".index(component)] for i, j in ((left, bottom), (right, bottom), (right, top), (left, top))]
         assert found[lane].tolist() == corners
 

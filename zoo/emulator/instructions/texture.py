@@ -85,17 +85,31 @@ def _read(ins, warp, lanes, image, tap, layer, chosen):
     return data
 
 
-def _values(ins, warp, lanes, texture, tap, layer):
-    """(lanes, 4) values of one texel of each lane: with the border's, and with what absent channels give."""
+def _texels(ins, warp, lanes, texture, tap, layer, converted, border):
+    """(lanes, 4) texels of a tap, each `converted`: with the border's, and with what absent channels give."""
     image = texture.image
-    data = textures.as_read(texture, _read(ins, warp, lanes, image, tap, layer, tap.inside & (tap.weight > 0)))
+    data = converted(_read(ins, warp, lanes, image, tap, layer, tap.inside & (tap.weight > 0)))
     values = np.zeros((len(data), 4), data.dtype)
     values[:, : image.channels] = data
-    outside = ~tap.inside
-    if outside.any():
-        border = np.zeros(4) if image.linear else np.array(texture.border)
-        values[outside] = border if texture.gives_floats else border.astype(np.int64)
+    values[~tap.inside] = border
     return values
+
+
+def _values(ins, warp, lanes, texture, tap, layer):
+    """(lanes, 4) values of one texel of each lane."""
+    border = np.zeros(4) if texture.image.linear else np.array(texture.border)
+    border = border if texture.gives_floats else border.astype(np.int64)
+    return _texels(ins, warp, lanes, texture, tap, layer, lambda data: textures.as_read(texture, data), border)
+
+
+def _filtered(ins, warp, lanes, texture, taps, layer):
+    """(lanes, 4) values of all texels around a coordinate."""
+    border = textures.border_texel(texture)
+    texels = [_texels(ins, warp, lanes, texture, tap, layer, lambda data: data.astype(np.float64), border) for tap in taps]
+    found = textures.filtered(texture, np.stack(texels), [tap.weight for tap in taps])
+    outside = np.logical_and.reduce([~tap.inside | (tap.weight == 0) for tap in taps])
+    found[outside] = texture.border
+    return found
 
 
 class _Fetch:
@@ -178,8 +192,9 @@ def fetch(ins):
             return np.zeros((len(layer), 4))
         coordinates, layer = common.on_face(texture, coordinates, layer)
         found = textures.taps(texture, coordinates) if floats else textures.texel(texture, coordinates)
-        values = [_values(ins, warp, lanes, texture, tap, layer) for tap in found]
-        return values[0] if len(values) == 1 else sum(value * tap.weight[:, None] for value, tap in zip(values, found))
+        return (
+            _values(ins, warp, lanes, texture, found[0], layer) if len(found) == 1 else _filtered(ins, warp, lanes, texture, found, layer)
+        )
 
     def run(warp, lanes):
         common.run(warp, lanes, lambda *arguments: look_up(warp, *arguments))
