@@ -414,12 +414,124 @@ def test_a_texture_that_no_device_makes_is_refused(words, of, options):
         gpu.texture(gpu.alloc(4096) + 4, "f32", (4, 4))
 
 
-def test_a_texture_by_name_is_refused_with_its_line():
+def test_a_variable_that_is_no_reference_is_refused_with_its_line():
     text = kernel("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [image, {%f1, %f2}];").replace(
         ".visible", ".global .align 8 .b64 image;\n.visible"
     )
-    with pytest.raises(UnsupportedInstruction, match="given by a handle in a register"):
+    with pytest.raises(UnsupportedInstruction, match=r"PTX line \d+.*neither a handle in a register nor a .texref or .surfref"):
         launch(text, params=[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("instruction", "words"),
+    [("tex.2d.v4.f32.f32 RESULT, [%rd1, %rd1, {%f10, %f11}];", "a sampler of its own"),
+     ("tex.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], %f10;", "compares depths"),
+     ("tex.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], {1, 1}, %f10;", "compares depths"),
+     ("tld4.r.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], %f10;", "compares depths"),
+     ("tex.2dms.v4.f32.s32 RESULT, [%rd1, {%r1, %r1, %r1, %r1}];", "several samples a texel"),
+     ("tex.2d.v2.f16x2.f32 {%r1, %r2}, [%rd1, {%f10, %f11}];", "gives halves"),
+     ("tex.cube.v4.f32.f32 RESULT, [%rd1, {%f10, %f11, %f10, %f10}], {1, 1, 1, 1};", "4 offsets for .cube")],
+)  # fmt: skip
+def test_a_rare_form_is_refused_by_its_name(instruction, words):
+    text = kernel(instruction.replace("RESULT", "{%f1, %f2, %f3, %f4}"))
+    with pytest.raises(UnsupportedInstruction, match=words):
+        launch(text, params=[0, 0])
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("linear", [False, True])
+def test_offsets_count_whole_texels(dimensions, linear):
+    gpu = emulator.Device()
+    shape = (8, 6, 5)[:dimensions]
+    texels = image_of(shape[::-1], "f32", 1)
+    handle = gpu.texture(gpu.alloc(texels), "f32", shape, filter="linear" if linear else "point", address_mode="wrap", normalized=True)
+    coordinates = [np.float32(RNG.integers(0, 256 * extent, 32) / (256 * extent)) for extent in shape]
+    offsets = (2, -1, -3)[:dimensions]
+    more = {1: "2", 2: "{2, -1}", 3: "{2, -1, -3, 0}"}[dimensions]
+    found, report = fetched(gpu, handle, TEX[dimensions].replace("];", f"], {more};"), *coordinates)
+    assert report.ok
+    moved = np.roll(texels, [-offset for offset in offsets[::-1]], axis=tuple(range(dimensions)))
+    expected, _ = fetched(
+        gpu, gpu.texture(gpu.alloc(moved), "f32", shape, filter="linear" if linear else "point", address_mode="wrap", normalized=True),
+        TEX[dimensions], *coordinates,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found[:, 0], expected[:, 0])
+
+
+def test_offsets_move_a_gather_and_a_read_by_whole_coordinates():
+    gpu = emulator.Device()
+    handle = gpu.texture(gpu.alloc(np.arange(48, dtype=np.float32)), "f32", (8, 6))
+    x, y = np.arange(32) % 3 + 2, np.arange(32) % 2 + 3
+    found, _ = fetched(gpu, handle, "tex.2d.v4.f32.s32 RESULT, [%rd1, {%r10, %r11}], {3, -2};", x, y)
+    np.testing.assert_array_equal(found[:, 0], (y - 2) * 8 + x + 3)
+    found, _ = fetched(gpu, handle, "tld4.r.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], {3, -2};", x, y)
+    np.testing.assert_array_equal(found, np.stack([(y - 2 + j) * 8 + x + 3 + i for i, j in ((-1, 0), (0, 0), (0, -1), (-1, -1))], axis=1))
+
+
+REFERENCE = """
+.version 7.5
+.target sm_80
+.address_size 64
+.global .texref image;
+.visible .entry k(.param .u64 result) {
+    .reg .b32 %r<2>; .reg .f32 %f<6>; .reg .b64 %rd<3>;
+    ld.param.u64 %rd0, [result];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %rd1, %r0, 4;
+    add.u64 %rd1, %rd1, %rd0;
+    cvt.rn.f32.u32 %f0, %r0;
+    tex.1d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [image, {%f0}];
+    mov.u64 %rd2, image;
+    tex.1d.v4.f32.f32 {%f2, %f3, %f4, %f5}, [%rd2, {%f0}];
+    add.f32 %f1, %f1, %f2;
+    st.global.f32 [%rd1], %f1;
+    ret;
+}
+"""
+
+
+def test_a_texture_reference_stands_for_what_is_bound_to_it(tmp_path):
+    module = emulator.Module(REFERENCE)
+    (tmp_path / "spec.toml").write_text(
+        """args = [
+            { name = "result", dtype = "f32", shape = [32], fill = "empty" },
+            { name = "image", dtype = "f32", shape = [32], fill = "arange", texture = {}, reference = true },
+        ]"""
+    )
+    arguments, _ = read_arguments(tmp_path / "spec.toml")
+    result = run(module, "k", 1, 32, arguments)
+    assert not result.failed() and result.arrays["result"].tolist() == [2 * k for k in range(32)]
+    with pytest.raises(LaunchError, match="takes 1 parameters, 0 were given"):
+        run(module, "k", 1, 32, arguments[1:])
+
+
+def test_a_reference_to_nothing_is_reported_by_its_name():
+    gpu = emulator.Device()
+    module = emulator.Module(REFERENCE)
+    report = gpu.launch(module, "k", 1, 32, params=[gpu.alloc(128)])
+    assert len(report.findings) == 2 and {finding.kind for finding in report.findings} == {"invalid-descriptor"}
+    assert all("nothing is bound to the reference image" in finding.message for finding in report.findings)
+    with pytest.raises(LaunchError, match="handle of no texture or surface"):
+        gpu.bind(module, "image", 7)
+
+
+@pytest.mark.parametrize("more", ["reference = true", "multicast = true, reference = true", "texture = {}, reference = 1"])
+def test_a_reference_needs_a_texture(tmp_path, more):
+    (tmp_path / "spec.toml").write_text(f'args = [{{ name = "image", dtype = "f32", shape = [32], {more} }}]')
+    with pytest.raises(LaunchError, match="reference = "):
+        read_arguments(tmp_path / "spec.toml")
+
+
+@pytest.mark.parametrize(
+    ("kind", "handle", "answer"), [("texref", 1, 1), ("texref", 2, 0), ("surfref", 1, 0), ("surfref", 2, 1), ("samplerref", 1, 0)]
+)
+def test_a_handle_is_of_one_type(kind, handle, answer):
+    gpu = emulator.Device()
+    image, result = gpu.alloc(np.zeros(16, np.float32)), gpu.alloc(4)
+    handles = gpu.texture(image, "f32", (4, 4)), gpu.surface(image, "f32", (4, 4))
+    text = kernel(f"istypep.{kind} %p1, %rd1; selp.b32 %r1, 1, 0, %p1; st.global.b32 [%rd0], %r1;")
+    assert launch(text, device=gpu, block=1, params=[result, handles[handle - 1]]).ok
+    assert gpu.read(result, 1, np.int32)[0] == answer
 
 
 # ---- surfaces

@@ -16,6 +16,7 @@
     fill = "random"
     texture = { channels = 4, filter = "linear", address = ["wrap", "clamp"], normalized = true, read = "normalized" }   # pass its handle
     # also: geometry = "a2d" (as tex names it), linear = true (of tex1Dfetch), border = [1, 0, 0, 0]; or surface = { channels = 4 }
+    # reference = true binds it to the .texref or .surfref of this name; then it is no parameter
 
     [[args]]
     dtype = "f32"
@@ -66,6 +67,7 @@ _OF_AN_ARRAY = {
     "tensor_map",
     "texture",
     "surface",
+    "reference",
     "multicast",
 }
 _OF_A_SCALAR = {"name", "value", "dtype"}
@@ -98,6 +100,7 @@ class Argument:
     atol: float = 0.0
     tensor_map: dict | None = None
     object: Callable | None = None  # of an address: the texture or surface there
+    reference: bool = False  # is bound by its name, and no parameter
     multicast: bool = False
 
     def leaves(self):
@@ -200,15 +203,18 @@ def _argument(table, default, seed, folder, room, of_struct=()):
     if len(objects) > 1:
         raise SpecError(f"{objects[0]} and {objects[1]} exclude each other")
     expected, show = table.get("expected"), table.get("show", False)
-    multicast = table.get("multicast", False)
-    for key, value in (("show", show), ("multicast", multicast)):
+    multicast, reference = table.get("multicast", False), table.get("reference", False)
+    for key, value in (("show", show), ("multicast", multicast), ("reference", reference)):
         if not isinstance(value, bool):
             raise SpecError(f"{key} = {_quoted(value)} is neither true nor false")
+    if reference and (of_struct or objects not in (["texture"], ["surface"])):
+        raise SpecError("reference = true is for an argument with a texture or a surface")
     return Argument(
         name, array=array, written=written, show=show,
         expected=None if expected is None else _file(expected, tuple(shape), dtype, folder),
         rtol=_tolerance(table, "rtol"), atol=_tolerance(table, "atol"), tensor_map=_map(table.get("tensor_map"), shape),
         object=_object(objects[0], table[objects[0]], shape, dtype) if objects in (["texture"], ["surface"]) else None, multicast=multicast,
+        reference=reference,
     )  # fmt: skip
 
 

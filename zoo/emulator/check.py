@@ -79,11 +79,12 @@ def run(
 ) -> Result:
     """Runs an entry as `under_schedules` does. `scratch`: sizes of buffers that follow the arguments; 0 is a null pointer."""
     declared = module.functions[entry].parameters
-    if len(arguments) + len(scratch) != len(declared):
+    passed = [argument for argument in arguments if not argument.reference]
+    if len(passed) + len(scratch) != len(declared):
         kinds = ", ".join(f"{one.name} ({one.size} bytes)" for one in declared[:8]) + (", ..." if len(declared) > 8 else "")
-        raise LaunchError(f"{entry} takes {len(declared)} parameters, {len(arguments)} were given: {kinds or 'none'}")
+        raise LaunchError(f"{entry} takes {len(declared)} parameters, {len(passed)} were given: {kinds or 'none'}")
 
-    for argument, variable in zip(arguments, declared):
+    for argument, variable in zip(passed, declared):
         if argument.array is not None and variable.size < (8 if argument.tensor_map is None else 128):
             what = "an array" if argument.tensor_map is None else "a tensor map"
             raise LaunchError(f"{argument.name} is {what}, and the parameter {variable.name} has {variable.size} bytes")
@@ -91,7 +92,10 @@ def run(
     def launched(device, addresses):
         if stack_bytes is not None:
             device.stack_bytes = stack_bytes
-        parameters = [_parameter(device, argument, addresses, variable.size) for argument, variable in zip(arguments, declared)]
+        parameters = [_parameter(device, argument, addresses, variable.size) for argument, variable in zip(passed, declared)]
+        for argument in arguments:
+            if argument.reference:
+                device.bind(module, argument.name, _parameter(device, argument, addresses, 8))
         parameters += [device.alloc(np.zeros(size, np.uint8)) if size else 0 for size in scratch]
         how = {"cooperative": cooperative, "programmatic": programmatic}
         return [device.launch(module, entry, grid, block, cluster, shared_bytes, parameters, **how)]

@@ -375,6 +375,12 @@ class Device:
         self.textures[handle] = made
         return handle
 
+    def bind(self, module: Module, name: str, handle: int) -> None:
+        """A module's `.texref` or `.surfref` stands for the texture or surface of a handle from now on."""
+        if handle not in self.textures:
+            raise LaunchError(f"{handle:#x} is the handle of no texture or surface of this device")
+        self.textures[self.symbol(module, name)] = self.textures[handle]
+
     # ---- launching
     @_one_at_a_time
     def launch(
@@ -456,6 +462,11 @@ class Device:
         finally:
             if workspace:
                 self.free(workspace)
+
+    @property
+    def variables(self):
+        """(module, name) -> address of each variable that was used."""
+        return self._variables
 
     def variable_address(self, module, variable):
         """Where a module's .global or .const variable lives; it is placed and initialised at first use."""

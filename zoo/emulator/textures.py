@@ -187,32 +187,37 @@ class Tap:
     weight: np.ndarray
 
 
-def taps(of: Texture, coordinates) -> list[Tap]:
-    """The texels that a fetch at these float coordinates combines."""
+def taps(of: Texture, coordinates, offsets=()) -> list[Tap]:
+    """The texels that a fetch at these float coordinates combines. offsets: whole texels to add."""
     if of.filter == "linear":
-        return footprint(of, coordinates)
+        return footprint(of, coordinates, offsets)
     resolved = [
-        _resolved(np.floor(_in_texels(x, extent, of.normalized)).astype(np.int64), extent, mode)
-        for x, extent, mode in zip(coordinates, of.image.dims, of.address)
+        _resolved(np.floor(_in_texels(x, extent, of.normalized)).astype(np.int64) + offset, extent, mode)
+        for x, extent, mode, offset in zip(coordinates, of.image.dims, of.address, _three(offsets))
     ]
     return [_tap(resolved, np.ones(len(coordinates[0])))]
 
 
-def texel(of: Texture, indices) -> list[Tap]:
+def _three(offsets):
+    return [*offsets, 0, 0, 0][:3]
+
+
+def texel(of: Texture, indices, offsets=()) -> list[Tap]:
     """The texel at these integer coordinates. Linear memory has a border of zeros."""
     modes = ("border",) if of.image.linear else of.address
-    return [_tap([_resolved(i.astype(np.int64), n, mode) for i, n, mode in zip(indices, of.image.dims, modes)], np.ones(len(indices[0])))]
+    where = zip(indices, of.image.dims, modes, _three(offsets))
+    return [_tap([_resolved(i.astype(np.int64) + offset, n, mode) for i, n, mode, offset in where], np.ones(len(indices[0])))]
 
 
-def footprint(of: Texture, coordinates) -> list[Tap]:
+def footprint(of: Texture, coordinates, offsets=()) -> list[Tap]:
     """All texels around the coordinates, x fastest, with the weights of linear filtering."""
     dims, coordinates = of.image.dims, list(coordinates)
     if len(dims) == 1 and of.address[1] == "border":
         dims, coordinates = (*dims, 1), [*coordinates, np.zeros(len(coordinates[0]))]
     sides, fractions = [], []
-    for x, extent, mode in zip(coordinates, dims, of.address):
+    for x, extent, mode, offset in zip(coordinates, dims, of.address, _three(offsets)):
         fixed = np.floor(_in_texels(x, extent, of.normalized) * _STEPS + 0.5).astype(np.int64) - _STEPS // 2
-        both = [_resolved(fixed // _STEPS + side, extent, mode) for side in (0, 1)]
+        both = [_resolved(fixed // _STEPS + offset + side, extent, mode) for side in (0, 1)]
         sides.append(both)
         fractions.append(np.where((both[0][0] == both[1][0]) & (mode == "clamp"), 0, fixed % _STEPS))
     corners = product(*reversed(sides))
