@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .findings import SEVERITIES
-from .manual import RULES
+from .findings import OTHER_CTA, SEVERITIES
+from .manual import OF_COPIES, OF_CTAS, RULES
 
 MOST_REGISTERS = 8  # that a text names
 MOST_PLACES = 4  # of one kind that a text names
@@ -138,6 +138,10 @@ class Cause:
 
     @property
     def add(self):
+        if self.kind == "race" and OTHER_CTA in self.findings[0].message:
+            return OF_CTAS
+        if self.kind == "race" and any(access == "written" and place.text.startswith("cp.async") for access, place in self.others):
+            return OF_COPIES
         return RULES[self.kind][1]
 
     @property

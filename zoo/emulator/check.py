@@ -1,5 +1,6 @@
 """A kernel run under several schedules with arguments from a file or from Python: what was found, and what the arrays hold afterwards."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +45,9 @@ def schedule_name(policy, seed):
 def _alone(name):
     """Words for a schedule and how to run it alone."""
     return f"{name} (--only {name.replace(', seed ', ':')})"
+
+
+_ADDRESS = re.compile(r"(?:(allocation of [\d,]+ bytes) )?\bat (0x[0-9a-f]{10,})")
 
 
 @dataclass
@@ -118,6 +122,7 @@ def under_schedules(
     notes the addresses of their arrays, and returns the reports of its launches. Where there are fewer schedules than jobs, the clusters of a
     launch share the others. `watch` is called where there is one job."""
     leaves = [leaf for argument in arguments for leaf in argument.leaves()]
+    given = {argument.name: argument for argument in leaves}
     orders = schedules(count, seed, only)
 
     def once(policy, number):
@@ -126,9 +131,9 @@ def under_schedules(
         if watch is not None and jobs == 1:
             device.watch = lambda done, all, executed, name=name: watch(name, done, all, executed)
         reports = launched(device, addresses)
+        places = [(name, address, given[name].array.nbytes) for name, address in addresses.items()]
         for finding in (finding for report in reports for finding in report.findings):
-            for argument, address in addresses.items():
-                finding.message = finding.message.replace(f"at {address:#x}", f"of the argument {argument}")
+            finding.message = _ADDRESS.sub(lambda match: _in_words(match, places), finding.message)
         after = {
             argument.name: device.read(addresses[argument.name], argument.array.shape, argument.array.dtype)
             for argument in leaves
@@ -141,6 +146,17 @@ def under_schedules(
     wrong = [sentence for argument in leaves if argument.array is not None for sentence in _wrong(argument, ended)]
     named = [(name, report) for name, reports, _ in ran for report in reports]
     return Result(named, causes(named), ran[0][2], wrong)
+
+
+def _in_words(match, places):
+    """An address in a message, by the argument whose array it is in."""
+    number = int(match[2], 16)
+    for name, address, size in places:
+        if match[1] and number == address:
+            return f"{match[1]} of the argument {name}"
+        if not match[1] and address <= number < address + size:
+            return f"at byte {number - address} of the argument {name}"
+    return match[0]
 
 
 def _parameter(device, argument, addresses, size):

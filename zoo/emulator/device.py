@@ -32,6 +32,7 @@ from .heap import Heap
 from .im2col import Im2colMap
 from .machine import Machine
 from .memory import CODE_BASE, GlobalMemory
+from .owners import owned
 from .parser import parse
 
 if TYPE_CHECKING:
@@ -447,18 +448,21 @@ class Device:
             raise LaunchError(f"{self.multiprocessors} multiprocessors do not hold {shown(math.prod(grid))} CTAs of a cooperative launch")
         workspace = self.alloc(np.zeros(_GRID_WORKSPACE, np.uint8)) if cooperative else 0
 
+        clusters = math.prod(grid) // math.prod(cluster or (1,))
+
         def alone():
             machine = self._machine(
                 self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches, workspace, programmatic, constant
             )
-            with np.errstate(all="ignore"), self.memory.noting_writes(program.reads_textures):
+            apart = clusters > 1 and not cooperative and split.talking(program) is None
+            with np.errstate(all="ignore"), self.memory.noting_writes(program.reads_textures), owned(self.memory, apart):
                 machine.run(self.instruction_limit)
             report = Report(machine, self.strict)
             machine.dismantle()
             return report
 
         try:
-            return split.launched(self, program, math.prod(grid) // math.prod(cluster or (1,)), cooperative, alone)
+            return split.launched(self, program, clusters, cooperative, alone)
         finally:
             if workspace:
                 self.free(workspace)

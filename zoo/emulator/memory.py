@@ -85,6 +85,7 @@ class GlobalMemory:
         self.holes = [(0, FIRST_BYTES)]  # (start, end) of gaps with room for an allocation, in order
         self.size = 0
         self.marks = None  # of split.py: views of what is READ and WRITTEN
+        self.owners = None  # of owners.py, while a launch is watched
         self._resize(FIRST_BYTES)
 
     def _resize(self, size):
@@ -738,6 +739,8 @@ def read_constant(ins, warp, lanes, addresses, size):
         )
     if memory.marks is not None:
         memory.marks[size][rows] |= _READ_MARKS[size]
+    if memory.owners is not None:
+        memory.owners.reads(ins, warp, lanes, rows, size)
     warp.machine.traffic["global read"] += size * len(addresses)
     return memory.views[size].take(rows, axis=0)
 
@@ -766,6 +769,10 @@ def write_global(ins, warp, lanes, addresses, size, values):
             allocated = allocated.all(axis=1)
         _report_global(ins, warp, lanes, addresses, allocated, "writes", size)
         return _partly(ins, warp, lanes, addresses, size, allocated, write_global, values)
+    if memory.owners is not None:
+        before = memory.views[size].take(rows, axis=0)
+        changed = (before != values) | (state != STATE_READABLE[size])
+        memory.owners.writes(ins, warp, lanes, rows, size, changed if changed.ndim == 1 else changed.any(axis=1))
     memory.views[size][rows] = values
     memory.states[size][rows] = STATE_READABLE[size]
     if memory.marks is not None:
