@@ -279,6 +279,7 @@ def hw_sum_fp4(
     Sums of 16 products are exact (multiples of 1/4 below 2^10) and are multiplied by the significands of their
     two scales; the exponent of such a term is the sum of the scales' exponents alone.  The terms and C are
     truncated to 35 fractional bits below the largest exponent, added, truncated to f32.
+    Assumed: a sum of 16 that is zero counts with its scales' exponent, and C may be infinite.
     """
     rows, columns, depth = len(a.values), len(b.values), a.values.shape[1]
     addend = _accumulator(c, (rows, columns), "f32")

@@ -360,7 +360,7 @@ class Device:
         geometry: "1d", "2d", "3d", "a1d", "a2d", "cube" or "acube", as tex names it. Layers, and six faces of each cube, count in `layers`.
         linear: memory that tex1Dfetch reads. The other options say how the texture is read:
         filter: "point" or "linear". address_mode: "clamp", "border", and with normalized coordinates "wrap" and "mirror", for all dimensions or each.
-        normalized: coordinates run from 0 to 1. read: "element", or "normalized" for integers as floats up to 1. border: its four values.
+        Channels that it has not are read as 0. normalized: coordinates run from 0 to 1. read: "element", or "normalized" for integers as floats up to 1. border: its four values.
         In a table of arguments these are the keys of `texture`, but for address_mode, which is `address`; shape says dims and layers.
         """
         image = textures.image(address, dtype, dims, channels, geometry=geometry, layers=layers, pitch=pitch, linear=linear)

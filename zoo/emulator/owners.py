@@ -35,12 +35,14 @@ class Owners:
         """rows: the accesses' places in units of `size`."""
         if size not in _SIZES:
             return
-        now = _entry(ins, warp)
-        met = _others(self._writers[size].take(rows, axis=0), now)
-        if met.any():
-            _report(ins, warp, lanes, met, size, rows, "reads", "wrote", "written")
-        known = self._readers[size]
-        known[rows] = np.where(_others(known.take(rows, axis=0), now) > 0, now | _SEVERAL, now)
+        now, known = _entry(ins, warp), self._readers[size]
+        found = self._writers[size].take(rows, axis=0)
+        if found.any():
+            met = _others(found, now)
+            if met.any():
+                _report(ins, warp, lanes, met, size, rows, "reads", "wrote", "written")
+        found = known.take(rows, axis=0)
+        known[rows] = np.where(_others(found, now) > 0, now | _SEVERAL, now) if found.any() else now
 
     def writes(self, ins, warp, lanes, rows, size, changed):
         """changed: for each access, whether it changes what is there."""
@@ -48,10 +50,12 @@ class Owners:
             return
         now = _entry(ins, warp)
         for known, did, access in ((self._writers[size], "wrote", "written"), (self._readers[size], "read", "read")):
-            met = _others(known.take(rows, axis=0), now) * changed[:, None]
-            if met.any():
-                _report(ins, warp, lanes, met, size, rows, "writes", did, access)
-        self._writers[size][rows[changed]] = now
+            found = known.take(rows, axis=0)
+            if found.any():
+                met = _others(found, now) * changed[:, None]
+                if met.any():
+                    _report(ins, warp, lanes, met, size, rows, "writes", did, access)
+        self._writers[size][rows if changed.all() else rows[changed]] = now
 
     def reads_box(self, ins, warp, lanes, start, shape, strides):
         """Of a tensor copy: a strided window of bytes, the last dimension without gaps."""
