@@ -251,6 +251,66 @@ def test_a_race_shows_both_instructions_where_there_are_no_source_lines(text, bl
         assert sorted(lines_of(cause)) == both, str(cause)
 
 
+ASYNCHRONOUS = """
+.visible .entry k(.param .u64 x) {{
+    .reg .b32 %r<4>; .reg .b64 %a; .reg .pred %p<3>;
+    .shared .align 16 .b8 word[16];
+    .shared .align 8 .b64 bar;
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, word;
+    mov.u32 %r3, bar;
+    ld.param.u64 %a, [x];
+    setp.eq.u32 %p0, %r0, 0;
+    {body}
+    bar.sync 0;
+    ld.shared.u32 %r2, [word];
+    setp.eq.u32 %p1, %r2, 77;
+    @%p1 trap;
+    {behind}
+    ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "behind", "add"),
+    [
+        ("@%p0 cp.async.ca.shared.global [%r1], [%a], 16;", "cp.async.wait_all;", "cp.async.wait_group for this copy"),
+        ("@%p0 st.shared.u32 [word], 1;", "@%p0 st.shared.u32 [word], 2;", "a barrier between the two accesses"),
+        (
+            "@%p0 st.shared.u32 [word], 1;\n@%p0 mbarrier.init.shared.b64 [%r3], 1;\n@%p0 fence.proxy.async;",
+            "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 16;\n"
+            "@%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%a], 16, [%r3];\n"
+            "W: mbarrier.try_wait.parity.shared.b64 %p2, [%r3], 0; @!%p2 bra W;",
+            "a wait for the mbarrier of the copy before its bytes are used, and for their readers' before the next copy",
+        ),
+    ],
+    ids=["cp.async", "st", "cp.async.bulk"],
+)
+def test_what_a_race_needs_depends_on_what_wrote(body, behind, add):
+    causes = [
+        cause
+        for seed in range(6)
+        for cause in found(ASYNCHRONOUS.format(body=body, behind=behind), block=64, scheduling="random", seed=seed)
+    ]
+    races = [cause for cause in causes if cause.kind == "race"]
+    assert races and all(cause.add.startswith(add) for cause in races), "\n".join(map(str, causes))
+
+
+def test_a_grid_that_waits_for_itself_in_a_plain_launch_says_so():
+    text = """
+.visible .entry k(.param .u64 x) {
+    .reg .b32 %r; .reg .pred %p;
+    mov.u32 %r, %envreg2;
+    setp.eq.u32 %p, %r, 0;
+    @%p trap;
+    ret;
+}
+"""
+    (cause,) = found(text)
+    assert cause.kind == "trap" and cause.message.endswith("it waits for the whole grid, and the launch is not cooperative")
+
+
 def test_two_warps_that_write_by_one_instruction_show_it_on_both_sides():
     text = one_warp_each("", "").replace("@%p0 st.shared", "st.shared")
     (cause,) = found(text, block=64)

@@ -5,13 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .findings import OTHER_CTA, SEVERITIES
-from .manual import OF_COPIES, OF_CTAS, RULES
+from .manual import OF_BULK_COPIES, OF_COPIES, OF_CTAS, RULES
 
 MOST_REGISTERS = 8  # that a text names
 MOST_PLACES = 4  # of one kind that a text names
 _LONGEST_TEXT = 160  # characters of an instruction
 # Kinds where one addition serves all instructions of a basic block, and all that meet one write.
 _FENCES = ("missing-proxy-fence", "missing-tcgen05-fence", "missing-wgmma-fence", "missing-wait")
+_COPIES = re.compile(r"(@\S+ )?cp\.async\.(?!bulk)")
+_BULK_COPIES = re.compile(r"(@\S+ )?cp\.async\.bulk\.(tensor\.\dd\.)?shared::\w+\.global\b")
 _LIST = re.compile(r"\{([^{}]*)\}")
 _REGISTER = re.compile(r"%[a-zA-Z_]+\d+\b")
 _QUOTED = re.compile(r"`[^`]*`")
@@ -140,8 +142,12 @@ class Cause:
     def add(self):
         if self.kind == "race" and OTHER_CTA in self.findings[0].message:
             return OF_CTAS
-        if self.kind == "race" and any(access == "written" and place.text.startswith("cp.async") for access, place in self.others):
-            return OF_COPIES
+        if self.kind == "race":
+            texts = [place.text or "" for place in (self.place, *(place for _, place in self.others))]
+            if any(_BULK_COPIES.match(text) for text in texts):
+                return OF_BULK_COPIES
+            if any(access == "written" and _COPIES.match(place.text or "") for access, place in self.others):
+                return OF_COPIES
         return RULES[self.kind][1]
 
     @property
