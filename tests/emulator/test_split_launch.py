@@ -102,15 +102,20 @@ END:
 """
 
 
-def test_copies_of_tensors_are_reads_and_writes():
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_copies_of_tensors_are_reads_and_writes(jobs):
     for by, expected in ((32 * CTAS, set()), (0, set()), (32, {"race"})):
-        gpu = emulator.Device(jobs=2)
+        gpu = emulator.Device(jobs=jobs)
         x = gpu.alloc(np.arange(64 * CTAS, dtype=np.uint32), written=np.arange(256 * CTAS) < 128 * CTAS)
         shared = ".shared .align 8 .u64 bar; .shared .align 1024 .b8 tile[128];"
         text = with_map(kernel(SHIFT.format(by=by), parameters=1, shared=shared))
         record = gpu.tensor_map(x, "u32", (64 * CTAS,), (), (32,))
         report = gpu.launch(emulator.Module(text), "k", CTAS, 32, params=[record, x])
         assert {finding.kind for finding in report.findings} == expected, report
+        for race in report.findings:
+            assert {race.text[:38], race.others[0].text[:38]} == {
+                "cp.async.bulk.tensor.1d.shared::cluste", "cp.async.bulk.tensor.1d.global.shared:"
+            }  # fmt: skip
         if by == 32 * CTAS:
             assert (gpu.read(x, 64 * CTAS, np.uint32) == [*range(32 * CTAS)] * 2).all() and gpu.written(x, 256 * CTAS).all()
 

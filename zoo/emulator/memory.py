@@ -85,10 +85,10 @@ class GlobalMemory:
         self.holes = [(0, FIRST_BYTES)]  # (start, end) of gaps with room for an allocation, in order
         self.size = 0
         self.marks = None  # of split.py: views of what is READ and WRITTEN
-        self.owners = None  # of owners.py, while a launch is watched
         self._resize(FIRST_BYTES)
 
     def _resize(self, size):
+        # `owners`, of owners.py, are there while a launch is watched and memory stays where it is.
         data, state = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
         for start, length in self.sizes.items():  # what lies between stays untouched, so that it costs no memory
             data[start : start + length], state[start : start + length] = (
@@ -99,9 +99,14 @@ class GlobalMemory:
             marks = np.zeros(size, np.uint8)
             marks[: self.size] = self.marks[1]
             self.note(marks)
-        self.data, self.state = data, state
+        self.data, self.state, self.owners = data, state, None
         self.size = size
         self.views, self.states = _views(data), _views(state)
+
+    @property
+    def end(self):
+        """Of the last allocation."""
+        return self.starts[-1] + self.sizes[self.starts[-1]] if self.starts else 0
 
     def note(self, marks):
         """From now on accesses of kernels are marked in an array with a byte for each byte, or not any more."""
@@ -125,7 +130,7 @@ class GlobalMemory:
             if start + size + GUARD <= high:
                 break
         else:
-            low = self.starts[-1] + self.sizes[self.starts[-1]] if self.starts else 0
+            low = self.end
             start = _aligned_start(low, align)
             self._resize(max(2 * self.size, -(-(start + size + 2 * GUARD) // 4096) * 4096))
             high = self.size

@@ -87,7 +87,7 @@ def owned(memory, wanted):
     """A launch whose accesses of global memory are watched, where that is wanted and they are not watched already."""
     kept = memory.owners
     if wanted and kept is None:
-        memory.owners = Owners(memory.size)
+        memory.owners = Owners(memory.end)
     try:
         yield
     finally:
@@ -104,7 +104,9 @@ def _others(entries, own):
 
 
 def _window(array, start, shape, strides):
-    """The whole words in a window."""
+    """The whole words in a window, or None where there are none, or it leads outside all allocations."""
+    if start + sum((extent - 1) * stride for extent, stride in zip(shape, strides)) >= _WORD * array.size:
+        return None
     first = -(-start // _WORD)
     count = (start + shape[-1]) // _WORD - first
     if count <= 0 or any(stride % _WORD for stride in strides[:-1]):

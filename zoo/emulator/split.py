@@ -54,7 +54,7 @@ def launched(device, program, clusters, cooperative, alone):
 def _shared(device, program, jobs, alone):
     memory = device.memory
     marks, values = ([_shared_bytes(memory.size) for _ in range(jobs)] for _ in range(2))
-    owners = [Owners(memory.size, _shared_array) for _ in range(jobs)]
+    owners = [Owners(memory.end, _shared_array) for _ in range(jobs)]
     kept = device.watch
 
     def share(number):
