@@ -287,6 +287,19 @@ def dot(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, SUM: 
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_a_kernel_that_triton_compiled_elsewhere_has_lines_of_its_own_file(tmp_path, monkeypatch):
+    from zoo.emulator.triton import compiled, function_of
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    text = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef put(x):\n    tl.store(x, 1)\n"
+    for name in ("first.py", "second.py"):
+        (tmp_path / name).write_text(text)
+        argument = Argument("x", array=np.zeros(1, np.int32))
+        kernel, _ = compiled(function_of(f"{tmp_path / name}:put"), [argument], "sm_90a", {})
+        assert name in kernel.asm["ptx"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_a_triton_kernel_is_compiled_and_its_values_are_right(tmp_path, monkeypatch):
     import ml_dtypes
 
