@@ -88,7 +88,17 @@ def test_a_wrong_value_fails_and_names_the_first(emulate, tmp_path):
     np.save(tmp_path / "right.npy", np.array([0.5, 2.5, 4.5, 6, 8.5, 10.5, 12.5, 14], np.float32))
     result = emulate(HEAD + DOUBLE, "--block", "32", spec=TABLES.replace('"arange"', '"arange"\nexpected = "right.npy"'))
     assert result.exit_code == 1
-    assert "2 of 8 elements are not as expected; the first, [3], is 6.5, expected 6.0" in " ".join(result.output.split())
+    assert "2 of 8 elements are not as expected under every schedule; the first, [3], is 6.5, expected 6.0" in " ".join(
+        result.output.split()
+    )
+
+
+def test_one_schedule_runs_alone(emulate):
+    result = emulate(HEAD + DOUBLE, "--block", "32", "--only", "random:7", "--json", "r.json", spec=TABLES)
+    assert result.exit_code == 0 and ", 1 schedule, 11 warp instructions" in result.output
+    assert [run["schedule"] for run in json.loads(Path("r.json").read_text())["runs"]] == ["random, seed 7"]
+    result = emulate(HEAD + DOUBLE, "--block", "32", "--only", "late", spec=TABLES)
+    assert result.exit_code == 2 and "'late' is no schedule; it is last, issue or random:SEED" in result.output
 
 
 def test_a_tolerance_covers_a_small_difference(emulate, tmp_path):
@@ -142,9 +152,8 @@ def test_a_missing_barrier_is_one_cause_with_both_places(emulate):
 
 def test_jobs_divide_ctas_that_do_not_talk_and_say_which_do(emulate):
     apart = emulate(HEAD + DOUBLE, "--block", "4", "--grid", "2", "--jobs", "4", spec=TABLES)
-    assert apart.exit_code == 1 and "CTAs read what others write in the allocation of 32 bytes of the argument x" in " ".join(
-        apart.output.split()
-    )
+    said = "it reads global memory at byte 0 of the argument x, which another CTA wrote, and nothing orders two CTAs of this launch"
+    assert apart.exit_code == 1 and said in " ".join(apart.output.split()) and "no barrier orders CTAs" in " ".join(apart.output.split())
     atomic = DOUBLE.replace("st.global.f32 [%a1]", "red.global.add.f32 [%a1]")
     together = emulate(HEAD + atomic, "--block", "4", "--grid", "2", "--jobs", "4", spec=TABLES)
     assert together.exit_code == 0 and "CTAs may talk by `red.global.add.f32 [%a1], %f2` (PTX line 16)" in " ".join(together.output.split())

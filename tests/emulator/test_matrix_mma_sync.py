@@ -3,6 +3,8 @@
 Fragments are written out here lane by lane; the 16-bit and integer forms are compared with a real GPU in test_matrix_raw_ptx.py.
 """
 
+import pathlib
+
 import numpy
 import pytest
 
@@ -242,21 +244,8 @@ def sum_place(lane, i, result):
     return (lane % 4 + upper, i) if result == "f16" else ((lane & 1) + (i & 2) + upper, (i & 4) + (lane & 2) + (i & 1))
 
 
-@pytest.mark.parametrize("result", ["f16", "f32"])
-@pytest.mark.parametrize("layouts", ["row.col", "row.row", "col.col", "col.row"])
-def test_four_products_of_quad_pairs_stay_apart(layouts, result):
-    rng, (of_a, of_b) = numpy.random.default_rng(3), layouts.split(".")
-    a, b = (rng.integers(-8, 9, (4, 8, 4)).astype(numpy.float16) for _ in range(2))
-    dtype = numpy.float16 if result == "f16" else numpy.float32
-    c = rng.integers(-8, 9, (4, 8, 8)).astype(dtype)
-    halves, sums = numpy.zeros((32, 8), numpy.float16), numpy.zeros((32, 8), dtype)
-    for lane in range(32):
-        pair = lane % 16 // 4
-        for i in range(4):
-            halves[lane, i] = a[pair][factor_place(lane, i, of_a == "row")]
-            halves[lane, 4 + i] = b[pair][factor_place(lane, i, of_b == "col")]
-        for i in range(8):
-            sums[lane, i] = c[pair][sum_place(lane, i, result)]
+def of_lanes(layouts, result, halves, sums, arithmetic=None):
+    """(32, 8) numbers of D; halves: of A and B, sums: of C, eight a lane."""
     count = 4 if result == "f16" else 8
     names = ["{" + ", ".join(f"%{letter}{k}" for k in range(count)) + "}" for letter in "dc"]
     loads = "".join(f"ld.global.b32 %c{k}, [s+{4 * k}];\n" for k in range(count))
@@ -277,11 +266,48 @@ def test_four_products_of_quad_pairs_stay_apart(layouts, result):
     {stores}
     ret;
 }}"""
-    gpu = Device(arch="sm_90a")
+    gpu = Device(arch="sm_90a", arithmetic=arithmetic)
     memory = gpu.alloc(sums)
     report = gpu.launch(Module(text), "kernel", 1, 32, params=[gpu.alloc(halves), memory])
     assert report.ok, str(report)
-    found, expected = gpu.read(memory, (32, 8), dtype), a.astype(float) @ b.astype(float).swapaxes(1, 2) + c
+    return gpu.read(memory, (32, 8), sums.dtype)
+
+
+@pytest.mark.parametrize("result", ["f16", "f32"])
+@pytest.mark.parametrize("layouts", ["row.col", "row.row", "col.col", "col.row"])
+def test_four_products_of_quad_pairs_stay_apart(layouts, result):
+    rng, (of_a, of_b) = numpy.random.default_rng(3), layouts.split(".")
+    a, b = (rng.integers(-8, 9, (4, 8, 4)).astype(numpy.float16) for _ in range(2))
+    dtype = numpy.float16 if result == "f16" else numpy.float32
+    c = rng.integers(-8, 9, (4, 8, 8)).astype(dtype)
+    halves, sums = numpy.zeros((32, 8), numpy.float16), numpy.zeros((32, 8), dtype)
+    for lane in range(32):
+        pair = lane % 16 // 4
+        for i in range(4):
+            halves[lane, i] = a[pair][factor_place(lane, i, of_a == "row")]
+            halves[lane, 4 + i] = b[pair][factor_place(lane, i, of_b == "col")]
+        for i in range(8):
+            sums[lane, i] = c[pair][sum_place(lane, i, result)]
+    found = of_lanes(layouts, result, halves, sums)
+    expected = a.astype(float) @ b.astype(float).swapaxes(1, 2) + c
     for lane in range(32):
         for i in range(8):
             assert found[lane, i] == expected[lane % 16 // 4][sum_place(lane, i, result)]
+
+
+QUADS = numpy.load(pathlib.Path(__file__).parent / "hardware" / "vectors" / "sm_90_m8n8k4.npz")
+
+
+def test_sums_of_quad_pairs_have_the_bits_of_an_h200():
+    found = of_lanes("row.col", "f32", QUADS["factors"], QUADS["sums"])
+    numpy.testing.assert_array_equal(found.view(numpy.uint32), QUADS["gpu"])
+    exact = of_lanes("row.col", "f32", QUADS["factors"], QUADS["sums"], "exact")
+    assert (exact.view(numpy.uint32) != QUADS["gpu"]).sum() == 61
+
+
+def test_sums_of_quad_pairs_in_halves_are_rounded_as_the_compiler_orders_them():
+    """C + 2 ** 26 is a number of f32 without the 1 of C, and - 2 ** 26 leaves nothing."""
+    halves, sums = numpy.zeros((32, 8), numpy.float16), numpy.ones((32, 8), numpy.float16)
+    halves[:, :4], halves[:, 4:] = [8192, 0, 8192, 0], [8192, 0, -8192, 0]
+    assert (of_lanes("row.col", "f16", halves, sums) == 0).all()
+    assert (of_lanes("row.col", "f16", halves, sums, "exact") == 1).all()

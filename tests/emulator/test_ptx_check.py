@@ -1,6 +1,7 @@
 """The fixture ptx_check and what it runs: arguments arrive as they were given, and a finding or an open end fails the test."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import numpy as np
@@ -89,13 +90,13 @@ def test_atomic_sums_in_another_order_pass_where_a_tolerance_is_given(given, fai
     x = np.random.default_rng(0).random(16, np.float32)
     arguments = [Argument("x", array=x), Argument("y", array=np.zeros(1, np.float32), **given)]
     found = run(Module(HEAD + SUM), "sum", (16, 1, 1), (1, 1, 1), arguments, count=6)
-    assert [line for line in found.wrong if "gives other bits than the first" in line and line.startswith("y: ")] == found.wrong
+    assert [line for line in found.wrong if "not the same under two schedules" in line and line.startswith("y: ")] == found.wrong
     assert bool(found.wrong) == fails and not found.causes
 
 
 def test_a_finding_fails_the_test_with_its_cause():
     with pytest.raises(
-        pytest.fail.Exception, match=r"error: out-of-bounds at PTX line 15 .*\n.*\n.*here .*\n *manual .*\n *add "
+        pytest.fail.Exception, match=r"error: out-of-bounds at PTX line 15 .*\n.*\n.*here .* 15 .*\n.*here .* 16 .*\n *manual .*\n *add "
     ) as failure:
         check(HEAD + ADD, 1, [np.zeros(8, np.int32), np.zeros(8, np.int32), 9], block=32)
     assert "past the end of the allocation of 32 bytes of the argument 1" in str(failure.value)
@@ -198,9 +199,46 @@ def test_values_that_depend_on_the_schedule_are_wrong():
 """
     )
     result = run(Module(text), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], count=8)
-    assert len(result.wrong) == 1 and result.wrong[0].startswith("x: the schedule (random, seed ") and result.failed()
+    assert len(result.wrong) == 1 and result.failed()
+    said = re.fullmatch(
+        r"x: 1 of 1 elements is not the same under two schedules; the first, \[0\], is (\d) under last \(--only last\) and (\d) under "
+        r"random, seed (\d) \(--only (random:\3)\)",
+        result.wrong[0],
+    )
+    for only, value in (("last", said[1]), (said[4], said[2])):
+        alone = run(Module(text), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], only=only)
+        assert [name for name, _ in alone.reports] == [only.replace(":", ", seed ")]
+        assert alone.arrays["x"].tolist() == [int(value)] and not alone.wrong
     of_three = run(Module(text), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], count=8, jobs=3)
     assert (of_three.wrong, of_three.arrays) == (result.wrong, result.arrays)
+
+
+def test_a_value_that_one_schedule_gets_wrong_names_the_schedule():
+    """The latest CTA in order wins under `last`, so an expected 7 is wrong under a drawn order only."""
+    text = """
+.visible .entry last(.param .u64 x) {
+    .reg .b32 %r0; .reg .b64 %a0;
+    ld.param.u64 %a0, [x];
+    mov.u32 %r0, %ctaid.x;
+    st.global.u32 [%a0], %r0;
+    ret;
+}
+"""
+    of_last = run(Module(HEAD + text), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], only="last").arrays["x"]
+    argument = Argument("x", array=np.zeros(1, np.int32), expected=of_last)
+    (sentence,) = run(Module(HEAD + text), "last", 8, 1, [argument], count=8).wrong
+    assert re.search(
+        r"not as expected under \d of 8 schedules; the first, \[0\], is \d under random, seed (\d) \(--only random:\1\), expected 7$",
+        sentence,
+    )
+    with pytest.raises(pytest.fail.Exception, match=r'is 7 under last \(only="last"\) and \d under random, seed (\d) \(only="random:\1"\)'):
+        check(HEAD + text, 8, [np.zeros(1, np.int32)], block=1, schedules=8)
+
+
+@pytest.mark.parametrize("only", ["first", "last:1", "random:", "random:-1", "random:x", "random:12345678901", ""])
+def test_an_unknown_schedule_is_refused(only):
+    with pytest.raises(EmulatorError, match="is no schedule; it is last, issue or random:SEED"):
+        run(Module(HEAD + ADD), "add", 1, 32, [Argument("x", value=0), Argument("y", value=0), Argument("n", value=0)], only=only)
 
 
 def test_jobs_change_neither_findings_nor_errors():
@@ -215,6 +253,7 @@ def test_jobs_change_neither_findings_nor_errors():
 
 def test_schedules_begin_with_the_latest_and_follow_the_seed():
     assert schedules(3, 5) == [("last", 5), ("random", 6), ("random", 7)]
+    assert [schedules(3, 5, only) for only in ("last", "issue", "random:9")] == [[("last", 5)], [("issue", 5)], [("random", 9)]]
 
 
 @pytest.mark.parametrize(
@@ -245,6 +284,19 @@ def dot(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, SUM: 
         sums = tl.dot(x, y, sums)
     tl.store(c + m[:, None] * N + n[None, :], sums)
 """
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_a_kernel_that_triton_compiled_elsewhere_has_lines_of_its_own_file(tmp_path, monkeypatch):
+    from zoo.emulator.triton import compiled, function_of
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    text = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef put(x):\n    tl.store(x, 1)\n"
+    for name in ("first.py", "second.py"):
+        (tmp_path / name).write_text(text)
+        argument = Argument("x", array=np.zeros(1, np.int32))
+        kernel, _ = compiled(function_of(f"{tmp_path / name}:put"), [argument], "sm_90a", {})
+        assert name in kernel.asm["ptx"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")

@@ -42,17 +42,46 @@ def test_findings_of_all_shares_count_once_by_their_place():
 
 
 RACES = {
-    "both write": ("mov.u32 %r1, %ctaid.x; st.global.u32 [%rd0], %r1;", "write different values to"),
-    "one reads what another writes": (OWN + "st.global.u32 [%rd2], 7; ld.global.u32 %r4, [%rd0];", "read what others write in"),
-    "one writes what another has read": (OWN + "ld.global.u32 %r4, [%rd0+512]; st.global.u32 [%rd2], 7;", "read what others write in"),
-}
+    "both write": ("mov.u32 %r1, %ctaid.x;\nst.global.u32 [%rd0], %r1;", "st", "st"),
+    "one reads what another writes": (OWN + "st.global.u32 [%rd2], 7;\nld.global.u32 %r4, [%rd0];\nst.global.u32 [%rd0+1024], %r4;", "ld", "st"),
+    "one writes what another has read": (
+        OWN + "ld.global.u32 %r4, [%rd0+512];\nst.global.u32 [%rd2], 7;\nst.global.u32 [%rd0+1024], %r4;", "st", "ld",
+    ),
+}  # fmt: skip
 
 
+@pytest.mark.parametrize("jobs", [1, 2, CTAS])
+@pytest.mark.parametrize("scheduling", ["last", "random"])
 @pytest.mark.parametrize("name", RACES)
-def test_ctas_that_meet_in_global_memory_are_a_race(name):
-    body, words = RACES[name]
-    report = launched(body, 2)[0]
-    assert words in only(report, "race").message and not report.ok
+def test_ctas_that_meet_in_global_memory_are_a_race_with_both_instructions(name, scheduling, jobs):
+    body, *both = RACES[name]
+    gpu = emulator.Device(scheduling=scheduling, jobs=jobs)
+    x = gpu.alloc(np.arange(1024, dtype=np.uint32))
+    report = gpu.launch(emulator.Module(kernel(body, parameters=1)), "k", CTAS, 32, params=[x])
+    races = [finding for finding in report.findings if finding.kind == "race"]
+    assert races and not report.ok
+    for race in races:
+        assert "another CTA" in race.message and "nothing orders two CTAs of this launch" in race.message
+    seen = {race.text.split(".")[0] for race in races} | {other.text.split(".")[0] for race in races for other in race.others}
+    assert seen == set(both)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_ctas_that_use_words_of_their_own_or_set_the_same_value_do_not_race(jobs):
+    bytes_ = "mov.u32 %r1, %ctaid.x; cvt.u64.u32 %rd3, %r1; add.u64 %rd3, %rd3, %rd0; setp.eq.u32 %p1, %r0, 0; @%p1 st.global.u8 [%rd3+1024], %r1;\n"
+    for body in (DOUBLE, "st.global.u32 [%rd0], 7;", bytes_, OWN + "ld.global.u32 %r3, [%rd0]; st.global.u32 [%rd2+1024], %r3;"):
+        gpu = emulator.Device(scheduling="random", jobs=jobs)
+        x = gpu.alloc(np.arange(1024, dtype=np.uint32))
+        report = gpu.launch(emulator.Module(kernel(body, parameters=1)), "k", CTAS, 32, params=[x])
+        assert report.ok and not report.findings, report
+
+
+def test_a_value_of_another_cta_that_nobody_uses_is_a_warning():
+    gpu = emulator.Device(scheduling="last")
+    x = gpu.alloc(np.arange(1024, dtype=np.uint32))
+    body = OWN + "st.global.u32 [%rd2], 7; ld.global.u32 %r4, [%rd0];"
+    report = gpu.launch(emulator.Module(kernel(body, parameters=1)), "k", CTAS, 32, params=[x])
+    assert report.ok and only(report, "race").severity == "warning"
 
 
 SHIFT = """
@@ -73,15 +102,20 @@ END:
 """
 
 
-def test_copies_of_tensors_are_reads_and_writes():
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_copies_of_tensors_are_reads_and_writes(jobs):
     for by, expected in ((32 * CTAS, set()), (0, set()), (32, {"race"})):
-        gpu = emulator.Device(jobs=2)
+        gpu = emulator.Device(jobs=jobs)
         x = gpu.alloc(np.arange(64 * CTAS, dtype=np.uint32), written=np.arange(256 * CTAS) < 128 * CTAS)
         shared = ".shared .align 8 .u64 bar; .shared .align 1024 .b8 tile[128];"
         text = with_map(kernel(SHIFT.format(by=by), parameters=1, shared=shared))
         record = gpu.tensor_map(x, "u32", (64 * CTAS,), (), (32,))
         report = gpu.launch(emulator.Module(text), "k", CTAS, 32, params=[record, x])
         assert {finding.kind for finding in report.findings} == expected, report
+        for race in report.findings:
+            assert {race.text[:38], race.others[0].text[:38]} == {
+                "cp.async.bulk.tensor.1d.shared::cluste", "cp.async.bulk.tensor.1d.global.shared:"
+            }  # fmt: skip
         if by == 32 * CTAS:
             assert (gpu.read(x, 64 * CTAS, np.uint32) == [*range(32 * CTAS)] * 2).all() and gpu.written(x, 256 * CTAS).all()
 

@@ -1,6 +1,8 @@
 """Textures and surfaces by handle: texels beside scalar code of the programming guide's formulas, and findings of wrong accesses."""
 
 import math
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,51 +18,86 @@ RNG = np.random.default_rng(7)
 
 
 # ---- the formulas, one coordinate at a time
-def place(x, extent, mode, normalized):
-    """A coordinate in texels, as the addressing mode changes it."""
-    if normalized:
-        whole = math.floor(x)
-        if mode == "wrap":
-            x -= whole
-        if mode == "mirror":
-            x = x - whole if whole % 2 == 0 else 1 - (x - whole)
-        x *= extent
-    return x
-
-
 def index(i, extent, mode):
     if mode == "border":
         return i if 0 <= i < extent else None
+    if mode == "mirror":
+        turn, i = divmod(i, extent)
+        return i if turn % 2 == 0 else extent - 1 - i
     return i % extent if mode == "wrap" else min(max(i, 0), extent - 1)
 
 
-def sides(x, extent, mode, normalized, linear):
-    """[(index or None for the border, weight)]"""
-    x = place(x, extent, mode, normalized)
+def side(x, extent, mode, normalized):
+    """(lower index, upper index, fraction in 256ths), None for the border"""
     if not normalized and mode in ("wrap", "mirror"):
         mode = "clamp"
-    if not linear:
-        return [(index(math.floor(x), extent, mode), 1.0)]
-    steps = math.floor(x * 256 + 0.5) - 128
-    low, weight = steps // 256, (steps % 256) / 256
-    return [(index(low, extent, mode), 1 - weight), (index(low + 1, extent, mode), weight)]
+    low, fraction = divmod(math.floor(x * (extent if normalized else 1) * 256 + 0.5) - 128, 256)
+    both = [index(low, extent, mode), index(low + 1, extent, mode)]
+    return *both, 0 if mode == "clamp" and both[0] == both[1] else fraction
 
 
-def looked_up(texels, coordinates, modes, normalized, linear, border):
+def nearest(x, extent, mode, normalized):
+    if not normalized and mode in ("wrap", "mirror"):
+        mode = "clamp"
+    return index(math.floor(x * (extent if normalized else 1)), extent, mode)
+
+
+def rounded(exact, digits):
+    """A fraction to so many binary digits, halves away from zero."""
+    if not exact:
+        return 0.0
+    unit = Fraction(2) ** (math.frexp(float(exact))[1] - digits)
+    return math.copysign(float(math.floor(abs(exact) / unit + Fraction(1, 2)) * unit), exact)
+
+
+def weights(x, y, z):
+    """{(z, y, x): 256ths}: the whole is divided along z, then x, then y."""
+    found = {}
+    for at_z, whole in enumerate((256 - z, z)):
+        right = (whole * x + 128) >> 8
+        left = whole - right
+        found[at_z, 0, 0] = (left * (256 - y) + 128) >> 8
+        found[at_z, 1, 0] = left - found[at_z, 0, 0]
+        found[at_z, 1, 1] = (right * y + 128) >> 8
+        found[at_z, 0, 1] = right - found[at_z, 1, 1]
+    return found
+
+
+def combined(parts, type, kept=28, digits=24):
+    """The weighted sum of one channel: parts[z] = [(texel, weight)] of each z."""
+    if type[0] == "f":
+        total = Fraction(0)
+        for part in parts:
+            part = [(Fraction(float(texel)), weight) for texel, weight in part if weight]
+            unit = Fraction(2) ** (max((math.frexp(float(texel))[1] for texel, _ in part if texel), default=0) - kept)
+            total += sum(int(texel / unit) * unit * weight for texel, weight in part)
+        return rounded(total / 256, digits)
+    total = sum(int(texel) * weight for part in parts for texel, weight in part)
+    if type == "s8":
+        return max((total + ((total + 64 + 16 * (total >> 12)) >> 7)) / 32767, -1)
+    if type == "u8":
+        total *= 257
+    return max(((total + 128) >> 8) / (32767 if type == "s16" else 65535), -1)
+
+
+def looked_up(texels, coordinates, modes, normalized, linear, border, type="f32"):
     """texels: [z, y, x, channel], or fewer dimensions; coordinates x, y, z"""
-    extents = texels.shape[-2::-1]
-    total = np.zeros(texels.shape[-1])
-    ways = [sides(float(x), extent, mode, normalized, linear) for x, extent, mode in zip(coordinates, extents, modes, strict=False)]
-    for number in range(math.prod(map(len, ways))):
-        places, weight = [], 1.0
-        for way in ways:
-            number, which = divmod(number, len(way))
-            places.append(way[which][0])
-            weight *= way[which][1]
-        if weight:
-            value = np.array(border[: len(total)]) if None in places else texels[tuple(places[::-1])]
-            total += weight * value.astype(np.float64)
-    return total.astype(np.float32)
+    coordinates, dimensions = [float(x) for x in coordinates], texels.ndim - 1
+    extents, channels = texels.shape[-2::-1], texels.shape[-1]
+    if not linear:
+        place = [nearest(x, extent, mode, normalized) for x, extent, mode in zip(coordinates, extents, modes, strict=False)]
+        return np.float32(border[:channels] if None in place else texels[tuple(place[::-1])])
+    if dimensions == 1:  # is as high as a texel, at y = 0
+        texels, coordinates, extents, dimensions = texels[None], [*coordinates[:1], 0.0], (*extents, 1), 2
+    ways = [side(x, extent, mode, normalized) for x, extent, mode in zip(coordinates, extents, modes, strict=False)]
+    fractions = [way[2] for way in ways] + [0] * (3 - dimensions)
+    parts = [[], []]
+    for corner, weight in weights(*fractions).items():
+        place = [way[which] for way, which in zip(ways, corner[::-1], strict=False)]
+        parts[corner[0]].append((border[:channels] if None in place else texels[tuple(place[::-1])], weight))
+    return np.float32(
+        [combined([[(texel[k], weight) for texel, weight in part if weight] for part in parts], type) for k in range(channels)]
+    )
 
 
 # ---- kernels: thread i reads its coordinates from rows of %rd2 and writes four words to %rd0
@@ -128,6 +165,43 @@ def test_coordinates_beyond_the_edge_follow_the_addressing_mode(dimensions, norm
     np.testing.assert_array_equal(found[:, :2], expected)
 
 
+# Results of an H200, and how its images were read. Keys without options: clamp, texels, elements.
+RECORDED = np.load(Path(__file__).parent / "hardware" / "vectors" / "sm_90_textures.npz")
+NAMES = sorted({key.partition(".")[0] for key in RECORDED})
+BY_GEOMETRY = {
+    "1d": TEX[1], "2d": TEX[2], "3d": TEX[3], "a2d": "tex.a2d.v4.f32.f32 RESULT, [%rd1, {%r30, %f10, %f11, %f11}];",
+    "cube": "tex.cube.v4.f32.f32 RESULT, [%rd1, {%f10, %f11, %f12, %f12}];",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_filtered_read_gives_the_bits_of_an_h200(name):
+    at, seen, image = (RECORDED[f"{name}.{part}"] for part in ("at", "gpu", "image"))
+    dtype = next(key for key, kind in textures.TYPES.items() if image.dtype == kind)
+    layers, *shape, channels = image.shape
+    geometry = {"layers": "a2d", "cube_linear": "cube"}.get(name, f"{len(shape)}d")
+    gpu = emulator.Device()
+    handle = gpu.texture(
+        gpu.alloc(image), dtype, shape[::-1], channels, geometry=geometry, layers=layers, filter="linear",
+        address_mode=next((mode for mode in textures.ADDRESSES if mode in name), "clamp"),
+        normalized=name == "cube_linear" or ("normalized" in name and image.dtype == np.float32), border=(3.5, 0, 0, 0),
+        read="element" if dtype[0] == "f" else "normalized",
+    )  # fmt: skip
+    for half in (slice(0, 32), slice(32, 64)):
+        *coordinates, layer = at[:, half] if geometry == "a2d" else (*at[:, half], None)
+        found, report = fetched(gpu, handle, BY_GEOMETRY[geometry], *coordinates, layer=layer)
+        assert report.ok
+        np.testing.assert_array_equal(found[:, :channels].view(np.uint32), seen[half])
+
+
+def test_an_infinite_texel_stays_infinite():
+    gpu = emulator.Device()
+    handle = gpu.texture(gpu.alloc(np.array([1, np.inf, 2, np.nan], np.float32)), "f32", (4,), filter="linear")
+    values, report = fetched(gpu, handle, TEX[1], [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5] * 4 + [0.5] * 4)
+    assert report.ok
+    np.testing.assert_array_equal(values[:7, 0], np.float32([1, np.inf, np.inf, np.inf, 2, np.nan, np.nan]))
+
+
 def test_each_dimension_has_its_own_addressing_mode():
     gpu = emulator.Device()
     texels = image_of((4, 4), "f32", 1)
@@ -142,18 +216,16 @@ def test_each_dimension_has_its_own_addressing_mode():
 
 @pytest.mark.parametrize("dtype", ["u8", "s8", "u16", "s16"])
 @pytest.mark.parametrize("channels", [1, 2, 4])
-def test_normalized_reads_scale_to_one_before_they_are_filtered(dtype, channels):
+def test_normalized_reads_are_filtered_as_whole_numbers(dtype, channels):
     gpu = emulator.Device()
     texels = image_of((3, 4), dtype, channels)
     texels[0, 0] = np.iinfo(texels.dtype).min
     handle = gpu.texture(gpu.alloc(texels), dtype, (4, 3), channels, filter="linear", read="normalized")
     x, y = np.float32(RNG.uniform(-1, 5, 32)), np.float32(RNG.uniform(-1, 4, 32))
     found, report = fetched(gpu, handle, TEX[2], x, y)
-    whole = np.maximum(texels / float(np.iinfo(texels.dtype).max), -1)
     assert report.ok
-    np.testing.assert_array_equal(
-        found[:, :channels], [looked_up(whole, point, ("clamp",) * 2, False, True, ()) for point in zip(x, y, strict=True)]
-    )
+    expected = [looked_up(texels, point, ("clamp",) * 2, False, True, (), dtype) for point in zip(x, y, strict=True)]
+    np.testing.assert_array_equal(found[:, :channels], expected)
 
 
 @pytest.mark.parametrize("dtype", [*textures.TYPES])
@@ -242,8 +314,8 @@ def test_a_gather_gives_the_corners_counter_clockwise(component):
     found, report = fetched(gpu, handle, instruction, x, y, dtype=np.int32)
     assert report.ok
     for lane in range(32):
-        (left, _), (right, _) = sides(float(x[lane]), 5, "clamp", False, True)
-        (top, _), (bottom, _) = sides(float(y[lane]), 4, "clamp", False, True)
+        left, right, _ = side(float(x[lane]), 5, "clamp", False)
+        top, bottom, _ = side(float(y[lane]), 4, "clamp", False)
         corners = [texels[j, i, "rgba".index(component)] for i, j in ((left, bottom), (right, bottom), (right, top), (left, top))]
         assert found[lane].tolist() == corners
 
@@ -342,12 +414,124 @@ def test_a_texture_that_no_device_supports_is_refused(words, of, options):
         gpu.texture(gpu.alloc(4096) + 4, "f32", (4, 4))
 
 
-def test_a_texture_by_name_is_refused_with_its_line():
+def test_a_variable_that_is_no_reference_is_refused_with_its_line():
     text = kernel("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [image, {%f1, %f2}];").replace(
         ".visible", ".global .align 8 .b64 image;\n.visible"
     )
-    with pytest.raises(UnsupportedInstruction, match="given by a handle in a register"):
+    with pytest.raises(UnsupportedInstruction, match=r"PTX line \d+.*neither a handle in a register nor a .texref or .surfref"):
         launch(text, params=[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("instruction", "words"),
+    [("tex.2d.v4.f32.f32 RESULT, [%rd1, %rd1, {%f10, %f11}];", "a sampler of its own"),
+     ("tex.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], %f10;", "compares depths"),
+     ("tex.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], {1, 1}, %f10;", "compares depths"),
+     ("tld4.r.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], %f10;", "compares depths"),
+     ("tex.2dms.v4.f32.s32 RESULT, [%rd1, {%r1, %r1, %r1, %r1}];", "several samples a texel"),
+     ("tex.2d.v2.f16x2.f32 {%r1, %r2}, [%rd1, {%f10, %f11}];", "gives halves"),
+     ("tex.cube.v4.f32.f32 RESULT, [%rd1, {%f10, %f11, %f10, %f10}], {1, 1, 1, 1};", "4 offsets for .cube")],
+)  # fmt: skip
+def test_a_rare_form_is_refused_by_its_name(instruction, words):
+    text = kernel(instruction.replace("RESULT", "{%f1, %f2, %f3, %f4}"))
+    with pytest.raises(UnsupportedInstruction, match=words):
+        launch(text, params=[0, 0])
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("linear", [False, True])
+def test_offsets_count_whole_texels(dimensions, linear):
+    gpu = emulator.Device()
+    shape = (8, 6, 5)[:dimensions]
+    texels = image_of(shape[::-1], "f32", 1)
+    handle = gpu.texture(gpu.alloc(texels), "f32", shape, filter="linear" if linear else "point", address_mode="wrap", normalized=True)
+    coordinates = [np.float32(RNG.integers(0, 256 * extent, 32) / (256 * extent)) for extent in shape]
+    offsets = (2, -1, -3)[:dimensions]
+    more = {1: "2", 2: "{2, -1}", 3: "{2, -1, -3, 0}"}[dimensions]
+    found, report = fetched(gpu, handle, TEX[dimensions].replace("];", f"], {more};"), *coordinates)
+    assert report.ok
+    moved = np.roll(texels, [-offset for offset in offsets[::-1]], axis=tuple(range(dimensions)))
+    expected, _ = fetched(
+        gpu, gpu.texture(gpu.alloc(moved), "f32", shape, filter="linear" if linear else "point", address_mode="wrap", normalized=True),
+        TEX[dimensions], *coordinates,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found[:, 0], expected[:, 0])
+
+
+def test_offsets_move_a_gather_and_a_read_by_whole_coordinates():
+    gpu = emulator.Device()
+    handle = gpu.texture(gpu.alloc(np.arange(48, dtype=np.float32)), "f32", (8, 6))
+    x, y = np.arange(32) % 3 + 2, np.arange(32) % 2 + 3
+    found, _ = fetched(gpu, handle, "tex.2d.v4.f32.s32 RESULT, [%rd1, {%r10, %r11}], {3, -2};", x, y)
+    np.testing.assert_array_equal(found[:, 0], (y - 2) * 8 + x + 3)
+    found, _ = fetched(gpu, handle, "tld4.r.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], {3, -2};", x, y)
+    np.testing.assert_array_equal(found, np.stack([(y - 2 + j) * 8 + x + 3 + i for i, j in ((-1, 0), (0, 0), (0, -1), (-1, -1))], axis=1))
+
+
+REFERENCE = """
+.version 7.5
+.target sm_80
+.address_size 64
+.global .texref image;
+.visible .entry k(.param .u64 result) {
+    .reg .b32 %r<2>; .reg .f32 %f<6>; .reg .b64 %rd<3>;
+    ld.param.u64 %rd0, [result];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %rd1, %r0, 4;
+    add.u64 %rd1, %rd1, %rd0;
+    cvt.rn.f32.u32 %f0, %r0;
+    tex.1d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [image, {%f0}];
+    mov.u64 %rd2, image;
+    tex.1d.v4.f32.f32 {%f2, %f3, %f4, %f5}, [%rd2, {%f0}];
+    add.f32 %f1, %f1, %f2;
+    st.global.f32 [%rd1], %f1;
+    ret;
+}
+"""
+
+
+def test_a_texture_reference_stands_for_what_is_bound_to_it(tmp_path):
+    module = emulator.Module(REFERENCE)
+    (tmp_path / "spec.toml").write_text(
+        """args = [
+            { name = "result", dtype = "f32", shape = [32], fill = "empty" },
+            { name = "image", dtype = "f32", shape = [32], fill = "arange", texture = {}, reference = true },
+        ]"""
+    )
+    arguments, _ = read_arguments(tmp_path / "spec.toml")
+    result = run(module, "k", 1, 32, arguments)
+    assert not result.failed() and result.arrays["result"].tolist() == [2 * k for k in range(32)]
+    with pytest.raises(LaunchError, match="takes 1 parameters, 0 were given"):
+        run(module, "k", 1, 32, arguments[1:])
+
+
+def test_a_reference_to_nothing_is_reported_by_its_name():
+    gpu = emulator.Device()
+    module = emulator.Module(REFERENCE)
+    report = gpu.launch(module, "k", 1, 32, params=[gpu.alloc(128)])
+    assert len(report.findings) == 2 and {finding.kind for finding in report.findings} == {"invalid-descriptor"}
+    assert all("nothing is bound to the reference image" in finding.message for finding in report.findings)
+    with pytest.raises(LaunchError, match="handle of no texture or surface"):
+        gpu.bind(module, "image", 7)
+
+
+@pytest.mark.parametrize("more", ["reference = true", "multicast = true, reference = true", "texture = {}, reference = 1"])
+def test_a_reference_needs_a_texture(tmp_path, more):
+    (tmp_path / "spec.toml").write_text(f'args = [{{ name = "image", dtype = "f32", shape = [32], {more} }}]')
+    with pytest.raises(LaunchError, match="reference = "):
+        read_arguments(tmp_path / "spec.toml")
+
+
+@pytest.mark.parametrize(
+    ("kind", "handle", "answer"), [("texref", 1, 1), ("texref", 2, 0), ("surfref", 1, 0), ("surfref", 2, 1), ("samplerref", 1, 0)]
+)
+def test_a_handle_is_of_one_type(kind, handle, answer):
+    gpu = emulator.Device()
+    image, result = gpu.alloc(np.zeros(16, np.float32)), gpu.alloc(4)
+    handles = gpu.texture(image, "f32", (4, 4)), gpu.surface(image, "f32", (4, 4))
+    text = kernel(f"istypep.{kind} %p1, %rd1; selp.b32 %r1, 1, 0, %p1; st.global.b32 [%rd0], %r1;")
+    assert launch(text, device=gpu, block=1, params=[result, handles[handle - 1]]).ok
+    assert gpu.read(result, 1, np.int32)[0] == answer
 
 
 # ---- surfaces

@@ -74,6 +74,7 @@ class _Command(click.Command):
 @click.option("--args", "spec", type=_FILE, metavar="SPEC.toml|.npz", help="The arguments.")
 @click.option("--schedules", type=click.IntRange(1, 10_000), default=2, show_default=True, help="Orders of asynchronous work to try.")
 @click.option("--seed", type=click.IntRange(0, 2**32), default=0, show_default=True, help="Of the orders that are drawn at random.")
+@click.option("--only", metavar="SCHEDULE", help="Run one order: last, issue or random:SEED.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes: for orders, then for CTAs that do not talk.  [default: 1]")
 @click.option("--arch", help="The GPU.  [default: the file's target; sm_90a]")
 @click.option("--strict", is_flag=True, help="Fail on warnings and notes, too.")
@@ -89,7 +90,7 @@ def command(
     SPEC.toml has a table [[args]] for each parameter. A PROGRAM is compiled with nvcc -cudart shared; the options of its kernels are its own. See
     docs/emulator.md.
 
-    Exit status: 0 no error, 1 an error or a wrong value, 2 the command was misused.
+    Exit status: 0 no error, 1 an error, a wrong value, a run that does not end or PTX that is refused, 2 the command was misused.
     """
     if [file, triton, cute].count(None) != 2:
         raise click.UsageError("give a file of PTX, a program, --triton MODULE:FUNCTION or --cute MODULE:FUNCTION")
@@ -190,7 +191,9 @@ def _ran(
     return _Ran(f"{entry} on {arch}, grid {_extent(grid)}, block {_extent(block)}", about, arguments, result)
 
 
-def _ran_cute(name: str, arguments: list[Any], *, arch: str | None, schedules: int, seed: int, jobs: int | None, **of_kernels: Any) -> _Ran:
+def _ran_cute(
+    name: str, arguments: list[Any], *, arch: str | None, schedules: int, seed: int, only: str | None, jobs: int | None, **of_kernels: Any
+) -> _Ran:
     from zoo.cli.text import count
     from zoo.contract.archs import arch_of
     from zoo.emulator.check import arch_for, under_schedules
@@ -206,9 +209,9 @@ def _ran_cute(name: str, arguments: list[Any], *, arch: str | None, schedules: i
     except ImportError as error:
         raise LaunchError(f"--cute needs CuTe DSL: pip install nvidia-cutlass-dsl ({error})") from None
     arch = arch_for(host.module.target)
-    with _watched(schedules, seed, jobs) as how:
+    with _watched(schedules, seed, only, jobs) as how:
         result = under_schedules(host.launches, arguments, arch, **how)
-    launches = len(result.reports) // schedules
+    launches = len(result.reports) // (schedules if only is None else 1)
     words = f"{launches} launch{'' if launches == 1 else 'es'} of {count(len({report.kernel for _, report in result.reports}), 'kernel')}"
     return _Ran(f"{name} on {arch}, {words}", {"function": name, "target": host.module.target, "arch": arch}, arguments, result)
 
@@ -289,12 +292,12 @@ def _triton(name: str, arguments: list[Any], options: dict[str, Any], arch: str,
 
 
 @contextmanager
-def _watched(schedules: int, seed: int, jobs: int | None) -> Iterator[dict[str, Any]]:
+def _watched(schedules: int, seed: int, only: str | None, jobs: int | None) -> Iterator[dict[str, Any]]:
     """How under_schedules runs, with a progress bar."""
     from zoo.cli.text import progress
 
-    with _Watched(progress, schedules) as watch:
-        yield {"count": schedules, "seed": seed, "watch": watch, "jobs": jobs or 1}
+    with _Watched(progress, schedules if only is None else 1) as watch:
+        yield {"count": schedules, "seed": seed, "only": only, "watch": watch, "jobs": jobs or 1}
 
 
 class _Watched(AbstractContextManager["Callable[[str, int, int, int], None] | None"]):

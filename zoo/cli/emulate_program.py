@@ -14,8 +14,8 @@ import zoo
 
 
 def emulate_program(
-    program: Path, arguments: tuple[str, ...], *, arch: str | None, schedules: int, seed: int, jobs: int | None, strict: bool, json_file: Path | None,
-    sarif: Path | None, **of_kernels: Any,
+    program: Path, arguments: tuple[str, ...], *, arch: str | None, schedules: int, seed: int, only: str | None, jobs: int | None, strict: bool,
+    json_file: Path | None, sarif: Path | None, **of_kernels: Any,
 ) -> bool:  # fmt: skip
     """Whether it failed. `of_kernels`: options that a program decides by itself."""
     from zoo.cli.causes import severities, show_cause, write_json
@@ -28,7 +28,7 @@ def emulate_program(
     decided = [name for name, value in of_kernels.items() if value]
     if decided:
         raise LaunchError(f"--{decided[0].replace('spec', 'args')} is for a file of PTX, and {program.name} is a program")
-    result = start(program, arguments, arch=arch_of(arch) if arch else None, count=schedules, seed=seed, jobs=jobs or 1)
+    result = start(program, arguments, arch=arch_of(arch) if arch else None, count=schedules, seed=seed, only=only, jobs=jobs or 1)
     for cause in result.causes:
         show_cause(cause, [("kernel", name) for name in dict.fromkeys(_readable(finding.kernel) for finding in cause.findings)])
     launches = [one for _, one in result.reports]
@@ -37,7 +37,7 @@ def emulate_program(
     launched = sum(one.count for schedule, one in result.reports if schedule == result.reports[0][0])
     words = f"{launched:,} launch{'' if launched == 1 else 'es'} of {count(kernels, 'kernel')}"
     words += f" on {result.seen.arch}" if result.seen.arch else ""
-    click.echo(fact("emulated", f"{words}, {count(schedules, 'schedule')}, {count(executed, 'warp instruction')}"))
+    click.echo(fact("emulated", f"{words}, {count(schedules if only is None else 1, 'schedule')}, {count(executed, 'warp instruction')}"))
     for sentence, times in result.seen.notes.items():
         click.echo(fact("note", printable(_readable(sentence)) + (f" ({times} times)" if times > 1 else "")))
     for sentence in result.seen.refusals:

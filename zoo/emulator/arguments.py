@@ -17,6 +17,7 @@
     texture = { channels = 4, filter = "linear", address = ["wrap", "clamp"], normalized = true, read = "normalized" }   # pass a texture's handle
     # more keys of texture: geometry = "a2d" (a name that tex uses), linear = true (memory for tex1Dfetch), border = [1, 0, 0, 0]
     # surface = { channels = 4 }    # in place of texture: pass a surface's handle
+    # reference = true              # binds it to the .texref or .surfref of this name; then it is no parameter
 
     [[args]]
     dtype = "f32"
@@ -67,6 +68,7 @@ _OF_AN_ARRAY = {
     "tensor_map",
     "texture",
     "surface",
+    "reference",
     "multicast",
 }
 _OF_A_SCALAR = {"name", "value", "dtype"}
@@ -99,6 +101,7 @@ class Argument:
     atol: float = 0.0
     tensor_map: dict | None = None
     texture_at: Callable | None = None  # makes the texture or surface of an address
+    reference: bool = False  # is bound by its name, and no parameter
     multicast: bool = False
 
     def leaves(self):
@@ -201,15 +204,18 @@ def _argument(table, default, seed, folder, room, of_struct=()):
     if len(passed_as) > 1:
         raise SpecError(f"{passed_as[0]} and {passed_as[1]} exclude each other")
     expected, show = table.get("expected"), table.get("show", False)
-    multicast = table.get("multicast", False)
-    for key, value in (("show", show), ("multicast", multicast)):
+    multicast, reference = table.get("multicast", False), table.get("reference", False)
+    for key, value in (("show", show), ("multicast", multicast), ("reference", reference)):
         if not isinstance(value, bool):
             raise SpecError(f"{key} = {_quoted(value)} is neither true nor false")
+    if reference and (of_struct or passed_as not in (["texture"], ["surface"])):
+        raise SpecError("reference = true is for an argument with a texture or a surface")
     return Argument(
         name, array=array, written=written, show=show,
         expected=None if expected is None else _file(expected, tuple(shape), dtype, folder),
         rtol=_tolerance(table, "rtol"), atol=_tolerance(table, "atol"), tensor_map=_map(table.get("tensor_map"), shape),
         texture_at=_texture_at(passed_as[0], table, shape, dtype) if passed_as in (["texture"], ["surface"]) else None, multicast=multicast,
+        reference=reference,
     )  # fmt: skip
 
 

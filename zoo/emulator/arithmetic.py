@@ -279,6 +279,7 @@ def hw_sum_fp4(
     Sums of 16 products are exact (multiples of 1/4 below 2^10) and are multiplied by the significands of their
     two scales; the exponent of such a term is the sum of the scales' exponents alone.  The terms and C are
     truncated to 35 fractional bits below the largest exponent, added, truncated to f32.
+    Assumed: a sum of 16 that is zero counts with its scales' exponent, and C may be infinite.
     """
     rows, columns, depth = len(a.values), len(b.values), a.values.shape[1]
     addend = _accumulator(c, (rows, columns), "f32")
@@ -381,10 +382,16 @@ def mma_sync_sum(a: Operand, b: Operand, c: numpy.ndarray, result: str, *, fp8: 
 
 def _as_f16(matrix: Operand, columns: numpy.ndarray) -> Operand:
     """Those columns as f16 (exact): subnormals of e4m3 are normal numbers there, which changes the alignment."""
-    values = matrix.values[:, columns]
+    return Operand(matrix.values[:, columns], exponents=_f16_exponents(matrix._format).take(matrix._codes[:, columns]))
+
+
+@functools.cache
+def _f16_exponents(format: Format) -> numpy.ndarray:
+    """Code -> exponent of its value in f16."""
+    values = number_formats.decode(format, numpy.arange(1 << format.bits))
     with numpy.errstate(invalid="ignore"):
         exponents = numpy.maximum(numpy.frexp(values)[1] - 1, -14).astype(numpy.int16)
-    return Operand(values, exponents=numpy.where(values == 0, numpy.int16(_ZERO_EXPONENT), exponents))
+    return numpy.where(values == 0, numpy.int16(_ZERO_EXPONENT), exponents)
 
 
 def tcgen05_sum(

@@ -4,14 +4,16 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .findings import SEVERITIES
-from .manual import RULES
+from .findings import OTHER_CTA, SEVERITIES
+from .manual import OF_BULK_COPIES, OF_COPIES, OF_CTAS, RULES
 
 MOST_REGISTERS = 8  # that a text names
 MOST_PLACES = 4  # of one kind that a text names
 _LONGEST_TEXT = 160  # characters of an instruction
 # Kinds where one addition serves all instructions of a basic block, and all that meet one write.
 _FENCES = ("missing-proxy-fence", "missing-tcgen05-fence", "missing-wgmma-fence", "missing-wait")
+_COPIES = re.compile(r"(@\S+ )?cp\.async\.(?!bulk)")
+_BULK_COPIES = re.compile(r"(@\S+ )?cp\.async\.bulk\.(tensor\.\dd\.)?shared::\w+\.global\b")
 _LIST = re.compile(r"\{([^{}]*)\}")
 _REGISTER = re.compile(r"%[a-zA-Z_]+\d+\b")
 _QUOTED = re.compile(r"`[^`]*`")
@@ -62,6 +64,11 @@ class Place:
         """Of a finding or an earlier access."""
         return cls(item.line, item.text, item.source, item.callers)
 
+    @property
+    def key(self):
+        """Equal for instructions of one line of the source, or of the PTX where that has no source lines."""
+        return (self.source, self.callers) if self.source else self.line
+
     def __str__(self):
         parts = []
         if self.source is not None:
@@ -97,22 +104,24 @@ class Cause:
 
     @property
     def places(self):
-        """Where it was found, once for each line of the source; `place` is the first."""
+        """Where it was found, once for each line of the source or else of the PTX; `place` is the first. Accesses that are in `others` are left out."""
         found = {}
         for finding in self.findings:
-            found.setdefault((finding.source, finding.callers), Place.of(finding))
-        return list(found.values())
+            place = Place.of(finding)
+            found.setdefault(place.key, place)
+        met = {place.key for _, place in self.others}
+        return [place for key, place in found.items() if key == self.place.key or key not in met]
 
     @property
     def others(self):
-        """("written" | "read", Place) of earlier accesses, one for each line of the source."""
+        """("written" | "read", Place) of earlier accesses, one for each line of the source or else of the PTX."""
         found = {}
         for finding in self.findings:
             for one in finding.others:
                 access, place = one.access, Place.of(one)
-                if place == self.place:
-                    continue
-                found.setdefault((access, (place.source, place.callers) if place.source else place.line), (access, place))
+                if place == self.place and finding is not self.findings[0]:
+                    continue  # seen from the other side
+                found.setdefault((access, place.key), (access, place))
         return list(found.values())
 
     @property
@@ -131,6 +140,14 @@ class Cause:
 
     @property
     def add(self):
+        if self.kind == "race" and OTHER_CTA in self.findings[0].message:
+            return OF_CTAS
+        if self.kind == "race":
+            texts = [place.text or "" for place in (self.place, *(place for _, place in self.others))]
+            if any(_BULK_COPIES.match(text) for text in texts):
+                return OF_BULK_COPIES
+            if any(access == "written" and _COPIES.match(place.text or "") for access, place in self.others):
+                return OF_COPIES
         return RULES[self.kind][1]
 
     @property

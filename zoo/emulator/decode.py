@@ -462,6 +462,7 @@ class Program:
         self.layout = Layout()
         self.uses_reserved_region = False
         self.reads_textures = False
+        self.talking = None  # of split.py: words for an instruction, "" where there is none
         self.free_registers = []  # those of warps that have ended, in this launch or an earlier one
         self._module, self._by_sizes = module, None
         self.names_functions = False  # whether an instruction uses the address of a function

@@ -32,6 +32,7 @@ from .heap import Heap
 from .im2col import Im2colMap
 from .machine import Machine
 from .memory import CODE_BASE, GlobalMemory
+from .owners import owned
 from .parser import parse
 
 if TYPE_CHECKING:
@@ -359,8 +360,8 @@ class Device:
         geometry: "1d", "2d", "3d", "a1d", "a2d", "cube" or "acube", the names that tex uses. `layers` counts layers, or six faces of each cube.
         linear: memory for tex1Dfetch. The other options set how the texture is read:
         filter: "point" or "linear". address_mode: "clamp", "border", and with normalized coordinates "wrap" and "mirror", for all dimensions or each.
-        normalized: coordinates run from 0 to 1. read: "element", or "normalized" for integers as floats up to 1. border: four values.
-        A table of arguments has these options under `texture`, with `address` in place of address_mode, and dims and layers in its shape.
+        Channels that the memory lacks are read as 0. normalized: coordinates run from 0 to 1. read: "element", or "normalized" for integers as floats up to 1.
+        border: four values. A table of arguments has these options under `texture`, with `address` in place of address_mode, and dims and layers in its shape.
         """
         image = textures.image(address, dtype, dims, channels, geometry=geometry, layers=layers, pitch=pitch, linear=linear)
         return self.add_object(textures.texture(image, **sampling))
@@ -374,6 +375,12 @@ class Device:
         handle = next(self._handles)
         self.textures[handle] = new
         return handle
+
+    def bind(self, module: Module, name: str, handle: int) -> None:
+        """A module's `.texref` or `.surfref` stands for the texture or surface of a handle from now on."""
+        if handle not in self.textures:
+            raise LaunchError(f"{handle:#x} is the handle of no texture or surface of this device")
+        self.textures[self.symbol(module, name)] = self.textures[handle]
 
     # ---- launching
     @_one_at_a_time
@@ -441,21 +448,29 @@ class Device:
             raise LaunchError(f"{self.multiprocessors} multiprocessors do not hold {shown(math.prod(grid))} CTAs of a cooperative launch")
         workspace = self.alloc(np.zeros(_GRID_WORKSPACE, np.uint8)) if cooperative else 0
 
+        clusters = math.prod(grid) // math.prod(cluster or (1,))
+
         def alone():
             machine = self._machine(
                 self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches, workspace, programmatic, constant
             )
-            with np.errstate(all="ignore"), self.memory.noting_writes(program.reads_textures):
+            apart = clusters > 1 and not cooperative and split.talking(program) is None
+            with np.errstate(all="ignore"), self.memory.noting_writes(program.reads_textures), owned(self.memory, apart):
                 machine.run(self.instruction_limit)
             report = Report(machine, self.strict)
             machine.dismantle()
             return report
 
         try:
-            return split.launched(self, program, math.prod(grid) // math.prod(cluster or (1,)), cooperative, alone)
+            return split.launched(self, program, clusters, cooperative, alone)
         finally:
             if workspace:
                 self.free(workspace)
+
+    @property
+    def variables(self):
+        """(module, name) -> address of each variable that was used."""
+        return self._variables
 
     def variable_address(self, module, variable):
         """Where a module's .global or .const variable lives; it is placed and initialised at first use."""

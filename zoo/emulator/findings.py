@@ -50,6 +50,7 @@ KINDS = {
 # error: wrong by the manual, and a GPU may show it. warning: wrong by the manual, harmless on every GPU of today. note: worth a look.
 SEVERITIES = ("error", "warning", "note")
 
+OTHER_CTA = "another CTA"  # in messages of races between CTAs
 _LONGEST_NAME = 64  # of a kernel in a finding's text; mangled names of templates are longer
 _MOST_OTHERS = 64  # earlier accesses that are remembered of a finding
 

@@ -94,8 +94,8 @@ class WaitingClusters:
 class Cluster:
     """CTAs that run together and see each other's shared memory."""
 
-    def __init__(self, machine, first, warps_per_cta):
-        self.machine = machine
+    def __init__(self, machine, number, first, warps_per_cta):
+        self.machine, self.number = machine, number
         self.first = first  # grid coordinates of the CTA of rank 0
         nx, ny, nz = machine.cluster_shape
         count = nx * ny * nz
@@ -547,7 +547,7 @@ class Machine:
 
     # ---- the loop
     def launch_cluster(self):
-        cluster = Cluster(self, self.waiting_clusters.popleft(), -(-self.threads // LANES))
+        cluster = Cluster(self, self.waiting_clusters.begun, self.waiting_clusters.popleft(), -(-self.threads // LANES))
         self.clusters.append(cluster)
         self.running.extend(warp for cta in cluster.ctas for warp in cta.warps)
         return cluster

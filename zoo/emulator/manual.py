@@ -48,3 +48,7 @@ RULES = {
     "trap": ("trap", "see the assertion in the source"),
     "arithmetic": ("Integer Arithmetic Instructions", "keep the operand inside the range that the instruction defines"),
 }  # fmt: skip
+# What to add where a race is of these kinds.
+OF_CTAS = "an atomic, memory for each CTA alone, or a second launch: no barrier orders CTAs"
+OF_COPIES = "cp.async.wait_group for this copy, before the barrier that the reader waits for"
+OF_BULK_COPIES = "a wait for the mbarrier of the copy before its bytes are used, and for their readers' before the next copy"

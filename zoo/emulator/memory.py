@@ -88,6 +88,7 @@ class GlobalMemory:
         self._resize(FIRST_BYTES)
 
     def _resize(self, size):
+        # `owners`, of owners.py, are there while a launch is watched and memory stays where it is.
         data, state = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
         for start, length in self.sizes.items():  # what lies between stays untouched, so that it costs no memory
             data[start : start + length], state[start : start + length] = (
@@ -98,9 +99,14 @@ class GlobalMemory:
             marks = np.zeros(size, np.uint8)
             marks[: self.size] = self.marks[1]
             self.note(marks)
-        self.data, self.state = data, state
+        self.data, self.state, self.owners = data, state, None
         self.size = size
         self.views, self.states = _views(data), _views(state)
+
+    @property
+    def end(self):
+        """Of the last allocation."""
+        return self.starts[-1] + self.sizes[self.starts[-1]] if self.starts else 0
 
     def note(self, marks):
         """From now on accesses of kernels are marked in an array with a byte for each byte, or not any more."""
@@ -124,7 +130,7 @@ class GlobalMemory:
             if start + size + GUARD <= high:
                 break
         else:
-            low = self.starts[-1] + self.sizes[self.starts[-1]] if self.starts else 0
+            low = self.end
             start = _aligned_start(low, align)
             self._resize(max(2 * self.size, -(-(start + size + 2 * GUARD) // 4096) * 4096))
             high = self.size
@@ -438,9 +444,12 @@ class SharedMemory:
         return "written", self.machine.program.instructions[self.writers[offset >> 2]]
 
     def _read_by(self, offset, number):
-        """The last read of a word, for a report; None where another warp than this one read it since."""
+        """The last read of a word by this warp, for a report; None where the warp has read too much since."""
         last = int(self.readers[offset >> 2])
-        return ("read", self.machine.program.instructions[last >> WARP_BITS]) if last & int(WARP_MASK) == number else None
+        if last & int(WARP_MASK) == number:
+            return "read", self.machine.program.instructions[last >> WARP_BITS]
+        ins = past_loads.last_read(self._warp(number), self, offset >> 2)
+        return ins and ("read", ins)
 
     def _report_invalid(self, ins, warp, lanes, offsets, size):
         bad = np.array([0 in self.valid[o : o + size].tobytes() for o in offsets])
@@ -711,6 +720,8 @@ def read_constant(ins, warp, lanes, addresses, size):
         )
     if memory.marks is not None:
         memory.marks[size][rows] |= _READ_MARKS[size]
+    if memory.owners is not None:
+        memory.owners.reads(ins, warp, lanes, rows, size)
     warp.machine.traffic["global read"] += size * len(addresses)
     return memory.views[size].take(rows, axis=0)
 
@@ -739,6 +750,10 @@ def write_global(ins, warp, lanes, addresses, size, values):
             allocated = allocated.all(axis=1)
         _report_global(ins, warp, lanes, addresses, allocated, "writes", size)
         return _partly(ins, warp, lanes, addresses, size, allocated, write_global, values)
+    if memory.owners is not None:
+        before = memory.views[size].take(rows, axis=0)
+        changed = (before != values) | (state != STATE_READABLE[size])
+        memory.owners.writes(ins, warp, lanes, rows, size, changed if changed.ndim == 1 else changed.any(axis=1))
     memory.views[size][rows] = values
     memory.states[size][rows] = STATE_READABLE[size]
     if memory.marks is not None:

@@ -18,6 +18,9 @@ TYPE_BYTES = {
 }  # fmt: skip
 
 
+_REFERENCES = (".texref", ".surfref", ".samplerref")  # whose declaration names no storage
+
+
 def width_class(type):
     """The storage class of a register of this declared type."""
     return "pred" if type == "pred" else f"b{8 * max(TYPE_BYTES[type], 2)}"
@@ -494,10 +497,10 @@ class _Parser:
                 while text == ".ptr" and self.peek() in (".global", ".shared", ".const", ".local", ".align"):
                     if self.next()[1] == ".align":
                         self.integer()
-            elif kind == "directive" and text[1:] in TYPE_BYTES:
+            elif kind == "directive" and (text[1:] in TYPE_BYTES or text in _REFERENCES):
                 self.next()
                 type = text[1:]
-                width = TYPE_BYTES[type]
+                width = TYPE_BYTES.get(type, 8)  # a reference is as long as the handle that it stands for
             else:
                 break
         if width is None:
@@ -520,6 +523,8 @@ class _Parser:
                 raise ParseError(line, f"{name} in .{space} memory has no size")
             variable = Variable(name, space, align or width * lanes, size, line, function, type)
             if self.accept("="):
+                if f".{type}" in _REFERENCES:
+                    self.fail(f"settings of the .{type} {name} are not covered: the texture object has them")
                 self.initialiser(variable, width)
                 if variable.size is None:
                     variable.size = len(variable.data)

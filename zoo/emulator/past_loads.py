@@ -7,6 +7,8 @@ way is too short to tell, a value counts as used.
 
 from collections import deque
 
+import numpy as np
+
 from . import definedness, doubts
 from .pending_registers import add
 
@@ -15,6 +17,12 @@ _LONGEST = 256
 
 def way():
     return deque(maxlen=_LONGEST)
+
+
+def last_read(warp, shared, word):
+    """The instruction by which a warp last read a word; None where its way is too short to tell."""
+    words = np.array([word])
+    return next((entry[1] for entry in reversed(warp.way) if len(entry) == 6 and entry[0] is shared and _covers(entry, words)), None)
 
 
 def judged(shared, reads):

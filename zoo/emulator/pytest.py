@@ -4,6 +4,7 @@ def test_my_kernel(ptx_check):
     x, y = ptx_check(path_or_text_or_triton_kernel, grid=4, block=128, args=[x, y, 512])
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,8 @@ def ptx_check():
 
 
 def check(
-    kernel, grid, args, block=None, *, entry=None, cluster=None, shared=0, arch=None, schedules=2, seed=0, strict=False, cooperative=False,
-    programmatic=False, jobs=1, stack_bytes=None,
+    kernel, grid, args, block=None, *, entry=None, cluster=None, shared=0, arch=None, schedules=2, seed=0, only=None, strict=False,
+    cooperative=False, programmatic=False, jobs=1, stack_bytes=None,
 ):  # fmt: skip
     scratch = ()
     if hasattr(kernel, "asm"):
@@ -42,9 +43,10 @@ def check(
     if block is None:
         raise EmulatorError("block= is missing")
     result = run(
-        module, entry, grid, block, of_values(args), cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed,
+        module, entry, grid, block, of_values(args), cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed, only=only,
         scratch=scratch, cooperative=cooperative, programmatic=programmatic, jobs=jobs, stack_bytes=stack_bytes,
     )  # fmt: skip
     if result.failed(strict):
-        pytest.fail("\n".join([*map(str, result.causes), *result.wrong]), pytrace=False)
+        wrong = [re.sub(r"--only (\S+)\)", r'only="\1")', sentence) for sentence in result.wrong]
+        pytest.fail("\n".join([*map(str, result.causes), *wrong]), pytrace=False)
     return list(result.arrays.values())

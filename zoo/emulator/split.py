@@ -13,14 +13,18 @@ import numpy as np
 
 from .findings import Finding, Findings
 from .memory import GLOBAL_BASE, READ, WRITTEN
+from .owners import Owners, instruction, words
 from .processes import results
 
 _ORDERED = ("volatile", "acquire", "release", "relaxed", "mmio")
 
 
-def _talking(program):
+def talking(program):
     """Words for the first instruction by which CTAs may wait for each other or combine values, or None."""
-    return next((f"CTAs may talk by `{ins.text}` (PTX line {ins.line})" for ins in program.instructions if _talks(ins)), None)
+    if program.talking is None:
+        words = (f"CTAs may talk by `{ins.text}` (PTX line {ins.line})" for ins in program.instructions if _talks(ins))
+        program.talking = next(words, "")
+    return program.talking or None
 
 
 def _talks(ins):
@@ -39,22 +43,24 @@ def launched(device, program, clusters, cooperative, alone):
     jobs = min(device.jobs, clusters)
     if jobs < 2:
         return alone()
-    talks = "the launch is cooperative" if cooperative else _talking(program)
+    talks = "the launch is cooperative" if cooperative else talking(program)
     if talks is not None:
         report = alone()
         report.together = talks
         return report
-    return _shared(device, jobs, alone)
+    return _shared(device, program, jobs, alone)
 
 
-def _shared(device, jobs, alone):
+def _shared(device, program, jobs, alone):
     memory = device.memory
     marks, values = ([_shared_bytes(memory.size) for _ in range(jobs)] for _ in range(2))
+    owners = [Owners(memory.end, _shared_array) for _ in range(jobs)]
     kept = device.watch
 
     def share(number):
         device.share, device.watch = (number, jobs), None
         memory.note(marks[number])
+        memory.owners = owners[number]
         report = alone()
         for part in _allocations(memory):
             written = (marks[number][part] & WRITTEN) != 0
@@ -66,12 +72,13 @@ def _shared(device, jobs, alone):
     finally:
         device.share, device.watch = (0, 1), kept
         memory.note(None)
+        memory.owners = None
     merged = reports[0]
     findings = Findings()
     for report in reports:
         for finding in report.findings:
             findings.add(finding)
-    for finding in _merged(memory, marks, values, merged.kernel):
+    for finding in _merged(memory, marks, values, owners, program):
         findings.add(finding)
     merged.findings = list(findings)
     merged.completed = all(report.completed for report in reports)
@@ -88,32 +95,53 @@ def _total(reports, name):
     return total
 
 
+def _shared_array(count, dtype):
+    return np.frombuffer(mmap.mmap(-1, count * np.dtype(dtype).itemsize), dtype)
+
+
 def _shared_bytes(size):
-    return np.frombuffer(mmap.mmap(-1, size), np.uint8)
+    return _shared_array(size, np.uint8)
 
 
 def _allocations(memory):
     return [slice(start, start + memory.sizes[start]) for start in memory.starts]
 
 
-def _merged(memory, marks, values, kernel):
+def _merged(memory, marks, values, owners, program):
     """Puts the values that processes wrote into memory; yields what they did to each other."""
     for part in _allocations(memory):
         data, state = memory.data[part], memory.state[part]
-        written, read, differing, between = (np.zeros(data.size, bool) for _ in range(4))
+        before, unwritten = data.copy(), (state & WRITTEN) == 0
+        written, changed, read, differing, between = (np.zeros(data.size, bool) for _ in range(5))
         for mark, value in zip(marks, values):
             writes, reads = (mark[part] & WRITTEN) != 0, (mark[part] & READ) != 0
+            changes = writes & ((value[part] != before) | unwritten)
             differing |= written & writes & (data != value[part])
-            between |= (written & reads) | (read & writes)
+            between |= (changed & reads) | (read & changes)
             data[writes] = value[part][writes]
             written |= writes
+            changed |= changes
             read |= reads
         state[written] |= WRITTEN
-        for found, what in ((differing, "write different values to"), (between, "read what others write in")):
+        for found, does, mark in ((differing, "writes", WRITTEN), (between, "reads", READ)):
             if found.any():
-                yield Finding(
-                    "race",
-                    f"CTAs {what} the allocation of {data.size} bytes at {GLOBAL_BASE + part.start:#x}, at {int(found.sum()):,} bytes from its offset "
-                    f"{int(np.argmax(found)):#x}, and nothing orders them",
-                    kernel=kernel,
-                )
+                place = part.start + int(np.argmax(found))
+                yield _race(place, does, _by(owners, marks, place, mark), _by(owners, marks, place, WRITTEN), program)
+
+
+def _by(owners, marks, place, mark):
+    """The entries of processes that wrote or read a byte."""
+    arrays = ((one.writers if mark == WRITTEN else one.readers, marks_of_one) for one, marks_of_one in zip(owners, marks))
+    return {number: int(array[place // 4]) for number, (array, of_one) in enumerate(arrays) if of_one[place] & mark}
+
+
+def _race(place, does, here, others, program):
+    """A finding without its instructions where these accessed 1 or 2 bytes."""
+    number, place = max(here), place // 4 * 4
+    other = next(entry for one, entry in others.items() if one != number or len(others) == 1)
+    place = {"address": GLOBAL_BASE + place, "kernel": program.entry.name}
+    if here[number]:
+        ins = instruction(program, here[number])
+        place |= {"line": ins.line, "text": ins.text, "source": ins.source, "callers": ins.callers, "block": program.blocks[ins.pc]}
+    met = ("written", instruction(program, other)) if other else None
+    return Finding("race", words(does, f" at {place['address']:#x}", "wrote"), other=met, **place)

@@ -113,8 +113,8 @@ class Box:
             raise EmulatorError(f"a tensor map leads to global address {address:#x}, outside all memory")
         return np.lib.stride_tricks.as_strided(array[start:], shape, strides)
 
-    def load(self, memory):
-        """(global bytes of the box with out-of-bounds elements filled, shape (rows, inner); message of what is wrong or None)"""
+    def load(self, memory, by=None):
+        """(global bytes of the box with out-of-bounds elements filled, shape (rows, inner); message of what is wrong or None). by: (instruction, warp, lanes)"""
         tensor = self.tensor
         outer = self.shape[:0:-1]
         image = np.zeros((*outer, self.inner), np.uint8)
@@ -130,9 +130,11 @@ class Box:
             image[index] = self._window(memory, memory.data, address, shape, strides)
             if memory.marks is not None:
                 self._window(memory, memory.marks[1], address, shape, strides)[...] |= READ
+            if memory.owners is not None and by is not None:
+                memory.owners.reads_box(*by, address - GLOBAL_BASE, shape, strides)
         return image.reshape(-1, self.inner), problem
 
-    def store(self, memory, image, function=None):
+    def store(self, memory, image, function=None, by=None):
         """Writes (or combines) the box's part inside the tensor; returns a problem or None."""
         image = image.reshape((*self.shape[:0:-1], self.inner))
         problem = None
@@ -157,6 +159,9 @@ class Box:
                 if not (state & WRITTEN).all():
                     problem = ("uninitialised-global", f"the reduction reads global bytes that nobody wrote (from {address:#x})", address)
                 part = function(np.ascontiguousarray(data), np.ascontiguousarray(part))
+            if memory.owners is not None and by is not None:
+                changed = (data != part) | (state != (ALLOCATED | WRITTEN))
+                memory.owners.writes_box(*by, address - GLOBAL_BASE, shape, strides, changed)
             data[...] = part
             state[...] = ALLOCATED | WRITTEN
             if memory.marks is not None:

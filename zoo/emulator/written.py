@@ -30,6 +30,7 @@ def as_json(result: Result, **about: object) -> dict:
                 "message": cause.message,
                 "ptx_lines": cause.lines,
                 "here": _place(cause.place),
+                "here_too": [_place(place) for place in cause.places[1:]],
                 "others": [{"access": access, **_place(place)} for access, place in cause.others],
                 "also": [other.headline for other in cause.also],
                 "manual": cause.manual,
@@ -70,6 +71,7 @@ def as_sarif(result: Result, ptx: object, version: str) -> dict:
                         "locations": [_location(cause.place, ptx)],
                         "relatedLocations": [
                             *(_location(place, ptx, access) for access, place in cause.others),
+                            *(_location(place, ptx, "here, too") for place in cause.places[1:]),
                             *(_physical(caller, "called at") for caller in cause.place.callers),
                         ],
                     }

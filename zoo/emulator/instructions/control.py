@@ -76,7 +76,10 @@ def trap(ins):
     """Abort"""
 
     def run(warp, lanes):
-        ins.report(warp, lanes, "trap", "the kernel trapped")
+        words = "the kernel trapped"
+        if not warp.machine.workspace and any(recipe[:2] == ("special", "%envreg2") for recipe in ins.program.layout.slots):
+            words += ": it waits for the whole grid, and the launch is not cooperative"
+        ins.report(warp, lanes, "trap", words)
         return end(warp, lanes)
 
     return run

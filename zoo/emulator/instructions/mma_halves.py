@@ -5,7 +5,9 @@ Thread t of a pair holds four halves of A and of B and eight numbers of C and D,
     A column-major, B row-major: row or column i + 4 * (t / 4), and k = t % 4
     C and D in f16: row t, column i
     C and D in f32: row t % 2 + 2 * (i / 2 % 2) + 4 * (t / 4), column i % 2 + 2 * (t / 2 % 2) + 4 * (i / 4)
-Sums are exact and rounded once. An H200 rounds otherwise: 61 of 256 sums differed.
+GPUs of sm_80 and later compute D by f32 operations. Their order for k = 0..3 is read from the machine code of ptxas 13.0, and gave an H200's bits in f32:
+    C and D in f32: fma(a3, b3, fma(a2, b2, fma(a1, b1, a0 b0))) + C
+    C and D in f16: (C + fma(a1, b1, a0 b0)) + fma(a3, b3, a2 b2), rounded to f16
 """
 
 import numpy as np
@@ -30,6 +32,21 @@ def _factor(words, along):
     return halves if along else halves.reshape(4, 2, 4, 4).swapaxes(2, 3).reshape(4, 8, 4)
 
 
+def _of_fma(a, b, c, result):
+    """C plus the products, as a GPU computes them; all in register bits."""
+    a, b = (number_formats.decode(number_formats.F16, codes).astype(np.float32).view(np.uint32) for codes in (a, b))
+    a, b = np.broadcast_arrays(a[:, :, None], b[:, None])
+
+    def term(k, total=None):
+        of_k = a[..., k], b[..., k]
+        return number_formats.multiply(*of_k) if total is None else number_formats.fma(*of_k, total)
+
+    if result == "f32":
+        return number_formats.add(term(3, term(2, term(1, term(0)))), c)
+    c = number_formats.decode(number_formats.F16, c).astype(np.float32).view(np.uint32)
+    return number_formats.f32_to_f16(number_formats.add(number_formats.add(c, term(1, term(0))), term(3, term(2))))
+
+
 def mma_halves(ins, types, layouts):
     result = types[0]
     if types not in (["f16"] * 4, ["f32", "f16", "f16", "f32"]):
@@ -51,10 +68,12 @@ def mma_halves(ins, types, layouts):
     def run(warp, lanes):
         need_all(ins, warp, lanes)
         words = warp.words
-        left, right = (
-            arithmetic.operand(number_formats.F16, _factor(words[rows], along)) for rows, along in ((a_rows, a_along), (b_rows, b_along))
-        )
-        total = arithmetic.mma_sync_sum(left, right, addends(words[c_rows]), result, fp8=False, native_fp8=False, mode="exact")
+        factors, addend = (_factor(words[a_rows], a_along), _factor(words[b_rows], b_along)), addends(words[c_rows])
+        if warp.machine.arithmetic == "exact":
+            factors = (arithmetic.operand(number_formats.F16, codes) for codes in factors)
+            total = arithmetic.exact_sum(*factors, addend, result)
+        else:
+            total = _of_fma(*factors, addend, result)
         of_threads = total.astype(np.uint16).view(np.uint32) if result == "f16" else total[:, _ROWS, _COLUMNS]
         registers = np.empty((32, results), np.uint32)
         registers[_PAIRS] = of_threads

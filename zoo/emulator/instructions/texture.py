@@ -12,12 +12,13 @@ _INTEGERS = {"u32": np.uint32, "s32": np.int32}
 
 
 def handle_of(ins, operand):
-    """The slot of a handle in brackets."""
+    """The slot of a handle in brackets: in a register, or the address of a reference."""
     if isinstance(operand, TensorAddress):
         operand = operand.map
-    if not isinstance(operand, Address) or not isinstance(operand.base, Register) or operand.offset:
-        ins.unsupported("a texture or surface that is named and not given by a handle in a register")
-    return ins.read(operand.base, "u64")
+    base = operand.base if isinstance(operand, Address) and not operand.offset else operand
+    if not isinstance(base, Register) and getattr(base, "type", None) not in ("texref", "surfref"):
+        ins.unsupported("the texture or surface is neither a handle in a register nor a .texref or .surfref")
+    return ins.read(base, "u64")
 
 
 def part_of(lanes, chosen):
@@ -35,7 +36,10 @@ def objects(ins, warp, lanes, slot, kind):
         part = part_of(lanes, handles == handle)
         found = known.get(handle)
         if not isinstance(found, kind):
+            name = next((name for (_, name), address in warp.machine.device.variables.items() if address == handle), None)
             words = f"{handle:#x} is the handle of no {kind.__name__.lower()}"
+            if name is not None:
+                words = f"nothing is bound to the reference {name} (Device.bind, or `reference = true` of an argument)"
             ins.report(warp, part, "invalid-descriptor", words + (f": it is a {type(found).__name__.lower()}'s" if found else ""))
             found = None
         yield found, part
@@ -46,7 +50,7 @@ def coordinates_of(ins, geometry, type, k=1):
     address = ins.operands[k]
     items = ins.items(address.coordinates)
     if address.rest:
-        ins.unsupported("a sampler of its own")
+        ins.unsupported("it has a sampler of its own (.texmode_independent)")
     layered = geometry in ("a1d", "a2d", "acube")
     count = 3 if "cube" in geometry else textures.GEOMETRIES[geometry]
     if len(items) < layered + count:
@@ -85,23 +89,38 @@ def _read(ins, warp, lanes, image, tap, layer, chosen):
     return data
 
 
-def _values(ins, warp, lanes, texture, tap, layer):
-    """(lanes, 4) values of one texel of each lane: the border's outside the texture, 0 in channels that the texture lacks."""
+def _texels(ins, warp, lanes, texture, tap, layer, converted, border):
+    """(lanes, 4) texels of a tap, each `converted`: with the border's, and with what absent channels give."""
     image = texture.image
-    data = textures.as_read(texture, _read(ins, warp, lanes, image, tap, layer, tap.inside & (tap.weight > 0)))
+    data = converted(_read(ins, warp, lanes, image, tap, layer, tap.inside & (tap.weight > 0)))
     values = np.zeros((len(data), 4), data.dtype)
     values[:, : image.channels] = data
-    outside = ~tap.inside
-    if outside.any():
-        border = np.zeros(4) if image.linear else np.array(texture.border)
-        values[outside] = border if texture.gives_floats else border.astype(np.int64)
+    values[~tap.inside] = border
     return values
+
+
+def _values(ins, warp, lanes, texture, tap, layer):
+    """(lanes, 4) values of one texel of each lane."""
+    border = np.zeros(4) if texture.image.linear else np.array(texture.border)
+    border = border if texture.gives_floats else border.astype(np.int64)
+    return _texels(ins, warp, lanes, texture, tap, layer, lambda data: textures.as_read(texture, data), border)
+
+
+def _filtered(ins, warp, lanes, texture, taps, layer):
+    """(lanes, 4) values of all texels around a coordinate."""
+    border = textures.border_texel(texture)
+    texels = [_texels(ins, warp, lanes, texture, tap, layer, lambda data: data.astype(np.float64), border) for tap in taps]
+    found = textures.filtered(texture, np.stack(texels), [tap.weight for tap in taps])
+    outside = np.logical_and.reduce([~tap.inside | (tap.weight == 0) for tap in taps])
+    found[outside] = texture.border
+    return found
 
 
 class _Fetch:
     """What tex and tld4 have in common: the destinations, the handle and the coordinates."""
 
-    def __init__(self, ins, geometry, type, coordinate_type):
+    def __init__(self, ins, geometry, type, coordinate_type, more=0):
+        """more: operands between the coordinates and offsets"""
         destination = ins.operands[0]
         resident = None
         if isinstance(destination, PredicatePair):
@@ -113,20 +132,36 @@ class _Fetch:
             ins.unsupported("it needs four destinations and a texture with coordinates")
         self.handle = handle_of(ins, ins.operands[1])
         self.layer, self.coordinates = coordinates_of(ins, geometry, coordinate_type)
+        self.offsets = self._offsets(2 + more)
         ins.program.reads_textures = True
 
+    def _offsets(self, k):
+        """Slots of whole texels that are added to the coordinates."""
+        ins = self.ins
+        if len(ins.operands) == k:
+            return []
+        items = ins.items(k)
+        dimensions = textures.GEOMETRIES[self.geometry]
+        compares = len(items) == 1 and isinstance(items[0], Register) and items[0].type == "f32"
+        if len(ins.operands) > k + 1 or compares:
+            ins.unsupported("it compares depths")
+        if "cube" in self.geometry or len(items) < dimensions:
+            ins.unsupported(f"{len(items)} offsets for .{self.geometry}")
+        return [ins.read(item, "s32") for item in items[:dimensions]]
+
     def run(self, warp, lanes, fetch):
-        """fetch(texture, lanes, coordinates, layer) -> (lanes, 4) values"""
+        """fetch(texture, lanes, coordinates, layer, offsets) -> (lanes, 4) values"""
         ins, values = self.ins, warp.values
         for texture, part in objects(ins, warp, lanes, self.handle, textures.Texture):
             mask = mask_of(part)
             result = np.zeros((part.bit_count(), 4))
             if texture is not None and self._fits(warp, part, texture):
+                offsets = [memory.select(values[slot], part).astype(np.int64) for slot in self.offsets]
                 coordinates = [memory.select(values[slot], part) for slot in self.coordinates]
                 layer = np.zeros(len(result), np.int64)
                 if self.layer is not None:
                     layer = memory.select(values[self.layer], part).astype(np.int64)
-                result = fetch(texture, part, coordinates, layer)
+                result = fetch(texture, part, coordinates, layer, offsets)
             result = result.astype(np.float32) if self.type == "f32" else result.astype(np.int64).astype(_INTEGERS[self.type])
             for slot, column in zip(self.destinations, result.T):
                 if slot is not None:
@@ -155,31 +190,40 @@ class _Fetch:
         return [x, y], np.minimum(layer, layers // 6 - 1) * 6 + face
 
 
+def _refuse_rare(ins):
+    words = ins.opcode.split(".")
+    if "2dms" in words or "a2dms" in words:
+        ins.unsupported("the texture has several samples a texel")
+    if "f16x2" in words:
+        ins.unsupported("it gives halves")
+
+
 @instruction("tex")
 def fetch(ins):
     """Read a texture at coordinates, filtered; there is one level of detail"""
     level = ins.choice("base", "level", "grad", default="base")
+    _refuse_rare(ins)
     geometry = ins.choice(*textures.GEOMETRIES)
     ins.choice("v4")
     types = ins.types()
     if len(types) != 2 or types[0] not in ("f32", *_INTEGERS) or types[1] not in ("f32", "s32"):
         ins.unsupported("it needs the types of a texel, .f32, .u32 or .s32, and of coordinates, .f32 or .s32")
-    common = _Fetch(ins, geometry, *types)
     more = {"base": 0, "level": 1, "grad": 2}[level]
-    ins.expect_operands(2 + more)
+    common = _Fetch(ins, geometry, *types, more)
     for k in range(2, 2 + more):
         for slot in ins.operands[k].items if isinstance(ins.operands[k], Vector) else [ins.operands[k]]:
             ins.read(slot, types[1])
     floats = types[1] == "f32"
 
-    def look_up(warp, texture, lanes, coordinates, layer):
+    def look_up(warp, texture, lanes, coordinates, layer, offsets):
         if texture.image.linear and floats:
             ins.report(warp, lanes, "invalid-descriptor", "linear memory is read by integer coordinates (tex1Dfetch), not by float ones")
             return np.zeros((len(layer), 4))
         coordinates, layer = common.on_face(texture, coordinates, layer)
-        found = textures.taps(texture, coordinates) if floats else textures.texel(texture, coordinates)
-        values = [_values(ins, warp, lanes, texture, tap, layer) for tap in found]
-        return values[0] if len(values) == 1 else sum(value * tap.weight[:, None] for value, tap in zip(values, found))
+        found = (textures.taps if floats else textures.texel)(texture, coordinates, offsets)
+        return (
+            _values(ins, warp, lanes, texture, found[0], layer) if len(found) == 1 else _filtered(ins, warp, lanes, texture, found, layer)
+        )
 
     def run(warp, lanes):
         common.run(warp, lanes, lambda *arguments: look_up(warp, *arguments))
@@ -191,17 +235,17 @@ def fetch(ins):
 def gather(ins):
     """One component of the four texels that linear filtering would combine, counter-clockwise from the lower left"""
     component = _COMPONENTS.index(ins.choice(*_COMPONENTS))
+    _refuse_rare(ins)
     geometry = ins.choice("2d", "a2d", "cube", "acube")
     ins.choice("v4")
     types = ins.types()
     if len(types) != 2 or types[0] not in ("f32", *_INTEGERS) or types[1] != "f32":
         ins.unsupported("it needs the types of a texel, .f32, .u32 or .s32, and of coordinates, .f32")
     common = _Fetch(ins, geometry, *types)
-    ins.expect_operands(2)
 
-    def look_up(warp, texture, lanes, coordinates, layer):
+    def look_up(warp, texture, lanes, coordinates, layer, offsets):
         coordinates, layer = common.on_face(texture, coordinates, layer)
-        found = textures.footprint(texture, coordinates)
+        found = textures.footprint(texture, coordinates, offsets)
         for tap in found:
             tap.weight = np.ones(len(layer))
         corners = [_values(ins, warp, lanes, texture, tap, layer)[:, component] for tap in found]
@@ -209,6 +253,21 @@ def gather(ins):
 
     def run(warp, lanes):
         common.run(warp, lanes, lambda *arguments: look_up(warp, *arguments))
+
+    return run
+
+
+@instruction("istypep")
+def is_of_type(ins):
+    """Whether a handle is a texture's, a sampler's or a surface's"""
+    kind = {"texref": textures.Texture, "surfref": textures.Surface, "samplerref": ()}[ins.choice("texref", "samplerref", "surfref")]
+    ins.expect_operands(2)
+    handle, destination = ins.read(1, "u64"), ins.write(0, "pred")
+
+    def run(warp, lanes):
+        known, mask = warp.machine.device.textures, mask_of(lanes)
+        if destination is not None:
+            warp.values[destination][mask] = [isinstance(known.get(one), kind) for one in warp.values[handle][mask].tolist()]
 
     return run
 

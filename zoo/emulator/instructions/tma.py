@@ -327,7 +327,7 @@ def _tensor_load(ins):
         for cta, extent, address in pieces:
 
             def execute(cta=cta, extent=extent, address=address):
-                rows, problem = box.load(machine.memory)
+                rows, problem = box.load(machine.memory, by=(ins, warp, 1 << lane))
                 if problem:
                     ins.report(warp, 1 << lane, problem[0], problem[1], problem[2])
                 image, valid = box.spread(rows)
@@ -390,7 +390,7 @@ def _tensor_store(ins):
         function = reducer(name, _MAP_TYPES[box.tensor.dtype]) if name else None
 
         def write(image):
-            problem = box.store(machine.memory, image, function)
+            problem = box.store(machine.memory, image, function, by=(ins, warp, 1 << lane))
             machine.traffic["tensor copies stored"] += box.bytes
             if problem:
                 ins.report(warp, 1 << lane, *problem)

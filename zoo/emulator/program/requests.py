@@ -10,7 +10,7 @@ from zoo.contract.tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, 
 from zoo.errors import ZooError
 
 from .. import textures
-from ..check import arch_for, schedules
+from ..check import arch_for, schedule_name, schedules
 from ..device import Device, Module, target_must_fit
 from ..errors import EmulatorError, LaunchError
 from ..findings import Findings
@@ -90,9 +90,9 @@ class _Function:
 class Requests:
     """The requests of one process. Each method gives (error, numbers, bytes), or an error."""
 
-    def __init__(self, seen: Seen, arch: str | None, count: int, seed: int, jobs: int):
+    def __init__(self, seen: Seen, arch: str | None, count: int, seed: int, jobs: int, only: str | None = None):
         self._seen, self._arch, self._jobs = seen, arch, jobs
-        self._schedules = schedules(count, seed)
+        self._schedules = schedules(count, seed, only)
         self._device = None
         self._modules, self._functions = [], []
         self._failed = False
@@ -260,8 +260,9 @@ class Requests:
                 raise
             except EmulatorError as error:
                 raise Refusal(f"{function.entry}: {error}") from None
-            name = policy if policy == "last" else f"{policy}, seed {seed}"
-            launches = self._seen.launches.setdefault((name, function.module, function.entry), Launches(function.entry))
+            launches = self._seen.launches.setdefault(
+                (schedule_name(policy, seed), function.module, function.entry), Launches(function.entry)
+            )
             launches.add(report)
             if report.together:
                 self._seen.note(f"{function.entry} ran in one process: {report.together}")

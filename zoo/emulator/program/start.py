@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..causes import causes
-from ..check import Result
+from ..check import Result, schedules
 from ..device import Device
 from ..errors import EmulatorError, LaunchError
 from .linked import functions_of
@@ -39,9 +39,17 @@ class ProgramResult(Result):
 
 
 def start(
-    program: Path, arguments: Sequence[str], *, arch: str | None = None, count: int = 2, seed: int = 0, jobs: int = 1
+    program: Path,
+    arguments: Sequence[str],
+    *,
+    arch: str | None = None,
+    count: int = 2,
+    seed: int = 0,
+    jobs: int = 1,
+    only: str | None = None,
 ) -> ProgramResult:
     """Runs a program to its end. jobs: processes that share the clusters of a launch."""
+    schedules(count, seed, only)  # refuses one that is unknown
     if arch is not None:
         Device(arch)  # refuses one that is not covered
     wanted = functions_of(program)
@@ -54,7 +62,7 @@ def start(
         except OSError as error:
             raise LaunchError(f"{address} cannot be a socket: {error}; set TMPDIR to a shorter path") from None
         listener.listen()
-        answering = _Answering(listener, lambda: Requests(seen, arch, count, seed, jobs), seen)
+        answering = _Answering(listener, lambda: Requests(seen, arch, count, seed, jobs, only), seen)
         preloaded = [*map(str, libraries), *filter(None, [os.environ.get("LD_PRELOAD")])]
         environment = {**os.environ, "LD_PRELOAD": ":".join(preloaded), "ZOO_EMULATOR_SOCKET": address}
         status = subprocess.run([program, *arguments], env=environment).returncode
