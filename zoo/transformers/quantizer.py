@@ -7,14 +7,16 @@ frozen=False          linear layers become zoo.torch.nn.Linear with their parame
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers.core_model_loading import ConversionOps
+from transformers.core_model_loading import ConversionOps, WeightConverter
 from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizers_utils import get_module_from_name, should_convert_module
 
@@ -74,10 +76,8 @@ class ZooQuantizer(HfQuantizer):
                 module.freeze()
             else:
                 self.linears[name] = None
-        layers = {name: one for name, one in model.named_modules() if isinstance(one, Layer)}
-        tensors = {f"{name}.{part}": getattr(one, part) for name, one in layers.items() for part in _PARTS}
-        self.expected = {name: one for name, one in tensors.items() if one is not None}
-        if not (self.linears or self.experts or layers):
+        self.expected = _tensors(model)
+        if not (self.linears or self.experts or self.expected):
             declined(type(model).__name__, "has no linear layer and no experts that zoo could quantise")
 
     def _chosen(self, model: Any) -> Iterator[tuple[str, Any]]:
@@ -116,6 +116,10 @@ class ZooQuantizer(HfQuantizer):
         weights = format_of(self.experts_format if of_experts else self.quantization_config.format).weights
         return 0.5625 if weights in ("nvfp4", "mxfp4") else 1.03125  # with scales
 
+    def update_weight_conversions(self, weight_conversions: Any, *arguments: Any) -> Any:
+        found = super().update_weight_conversions(weight_conversions, *arguments)
+        return _without(found, self.expected) if self.pre_quantized else found
+
     def get_quantize_ops(self) -> ConversionOps:
         return _Quantise(self)
 
@@ -150,6 +154,9 @@ class ZooQuantizer(HfQuantizer):
             model.set_submodule(name, experts.train(module.training))
         self.linears.clear()
         self.experts.clear()
+        model._weight_conversions = _without(
+            getattr(model, "_weight_conversions", None) or [], _tensors(model)
+        )  # save_pretrained reverts them
         return model
 
     def _check_loaded(self, model: Any) -> None:
@@ -188,6 +195,25 @@ class ZooQuantizer(HfQuantizer):
     @property
     def is_compileable(self) -> bool:
         return True
+
+
+def _tensors(model: Any) -> dict[str, torch.Tensor]:
+    """What zoo's frozen layers hold, by its name in the model."""
+    layers = {name: one for name, one in model.named_modules() if isinstance(one, Layer)}
+    tensors = {f"{name}.{part}": getattr(one, part) for name, one in layers.items() for part in _PARTS}
+    return {name: one for name, one in tensors.items() if one is not None}
+
+
+def _without(conversions: Iterable[Any], tensors: Iterable[str]) -> list[Any]:
+    """Conversions of float checkpoints, without operations that would split or join the elements and scales of zoo's layers."""
+    return [one for one in conversions if not (isinstance(one, WeightConverter) and _operates_on(one, tensors))]
+
+
+def _operates_on(converter: WeightConverter, tensors: Iterable[str]) -> bool:
+    tried = [copy.deepcopy(converter)]  # which remembers whether it was used
+    with suppress(ValueError, NotImplementedError):  # it has no way back
+        tried.append(converter.reverse_transform())
+    return any(one.rename_source_key(name)[1] is not None for one in tried for name in tensors)
 
 
 def _check_ranks(model: Any, frozen: bool) -> None:
@@ -239,7 +265,7 @@ def _check_names(model: Any, named: list[str]) -> None:
 
 
 class _Quantise(ConversionOps):
-    """Hands one weight to the quantizer. transformers then has nothing left to set."""
+    """Hands weights to the quantizer. Transformers then sets what is left: one tensor of a file may have several layers' weights."""
 
     def __init__(self, quantizer: ZooQuantizer):
         self.quantizer = quantizer
@@ -247,17 +273,22 @@ class _Quantise(ConversionOps):
     def convert(
         self, input_dict: dict[str, Any], *, full_layer_name: str, model: Any, missing_keys: Any = None, **others: Any
     ) -> dict[str, torch.Tensor]:
-        (value,) = input_dict.values()
-        value = value[0] if isinstance(value, list) else value
-        module, name = get_module_from_name(model, full_layer_name)
-        expected = getattr(module, name)
-        if value.shape != expected.shape:
-            raise ArgumentError(f"{full_layer_name}: expected {tuple(expected.shape)}, got {tuple(value.shape)}")
-        self.quantizer.take(module, full_layer_name, value)
-        expected._is_hf_initialized = True
-        if missing_keys is not None:
-            missing_keys.discard(full_layer_name)
-        return {}
+        left = {}
+        for key, value in input_dict.items():
+            name = key if len(input_dict) > 1 else full_layer_name
+            value = value[0] if isinstance(value, list) else value
+            if not self.quantizer.param_needs_quantization(model, name):
+                left[name] = value
+                continue
+            module, part = get_module_from_name(model, name)
+            expected = getattr(module, part)
+            if value.shape != expected.shape:
+                raise ArgumentError(f"{name}: expected {tuple(expected.shape)}, got {tuple(value.shape)}")
+            self.quantizer.take(module, name, value)
+            expected._is_hf_initialized = True
+            if missing_keys is not None:
+                missing_keys.discard(name)
+        return left
 
 
 def has_experts(module: Any) -> bool:

@@ -1,0 +1,63 @@
+"""ZooConfig on models whose code or files are unlike Llama's: routers of modules, weights that are read elsewhere, files with joined weights."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'cubin-zoo[transformers]'")
+
+import safetensors.torch  # noqa: E402
+
+from tests.clients.transformers.models import HEADS, WIDE, relative  # noqa: E402
+from zoo.torch.nn import Linear  # noqa: E402
+from zoo.transformers import ZooConfig  # noqa: E402
+
+SMALL = {**WIDE, **HEADS}
+T5 = {"vocab_size": 96, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4}
+BERT = {"vocab_size": 96, "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 128}
+
+
+def drawn(kind: str, **sizes):
+    """In float32, with weights that keep the size of what they multiply."""
+    torch.manual_seed(0)
+    given = getattr(transformers, f"{kind}Config")(**sizes)
+    made = {"T5": transformers.AutoModelForSeq2SeqLM, "NomicBert": transformers.AutoModel}.get(kind, transformers.AutoModelForCausalLM)
+    one = made.from_config(given, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for part in one.parameters():
+            if part.dim() > 1:
+                part.normal_(std=part.shape[-1] ** -0.5)
+    return one
+
+
+def loaded(kind, path, **named):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        one = kind.from_pretrained(path, **named).eval()
+    return one, [str(each.message) for each in said if "zoo.transformers" in str(each.message)]
+
+
+def same_state(one, other) -> bool:
+    wanted, found = one.state_dict(), other.state_dict()
+    return wanted.keys() == found.keys() and all(torch.equal(part, wanted[name]) for name, part in found.items())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_weights_that_files_join_are_quantised_and_saved_apart(bias, tmp_path):
+    float_model = drawn("NomicBert", **BERT, head_dim=16, qkv_bias=bias)
+    float_model.save_pretrained(tmp_path / "float")
+    names = safetensors.torch.load_file(tmp_path / "float" / "model.safetensors")
+    assert any(name.endswith("attn.Wqkv.weight") for name in names)  # or transformers splits nothing
+    kind = transformers.AutoModel
+    one, said = loaded(kind, tmp_path / "float", dtype=torch.float32, quantization_config=ZooConfig("fp8_nvfp4"))
+    layers = {name: layer for name, layer in one.named_modules() if isinstance(layer, Linear)}
+    assert not said and len(layers) == 2 * 7
+    for name, layer in layers.items():
+        assert relative(layer.dequantize(torch.float32), float_model.get_submodule(name).weight.detach()) < 0.12, name
+    for path, kept in (("first", one), ("second", None)):  # saved and loaded twice
+        (kept or again).save_pretrained(tmp_path / path)  # noqa: F821
+        again, said = loaded(kind, tmp_path / path)
+        assert not said and same_state(one, again)
