@@ -30,7 +30,7 @@ from zoo.transformers.config import ZooConfig
 from zoo.transformers.declined import declined, warn_once
 from zoo.transformers.experts import arrangement
 
-_ROUTERS = ("gate", "router")  # ends of names, of products that choose experts
+_ROUTERS = ("gate", "router")  # ends of names, of products that choose experts, and names of modules that consist of such
 _MATRICES = ("gate_up_proj", "down_proj")
 _WEIGHTS = (".weight", *_MATRICES)
 _CODES = ("F8", "F4", "U8", "I8")  # dtypes of safetensors
@@ -85,7 +85,7 @@ class ZooQuantizer(HfQuantizer):
         keep = self.get_modules_to_not_convert(model, named, model._keep_in_fp32_modules, add_default_skips=True)
         for name, module in list(model.named_modules()):
             takes = type(module) is torch.nn.Linear or has_experts(module)
-            if takes and not name.endswith(_ROUTERS) and should_convert_module(name, keep):
+            if takes and not _routes(name) and should_convert_module(name, keep):
                 yield name, module
 
     def _begin_experts(self, model: Any, name: str, module: Any) -> None:
@@ -237,6 +237,11 @@ def _check_numbers(files: list[str]) -> None:
                         f"ZooConfig: {name} is in {dtype}, and its scales would be lost; zoo quantises bf16, f16 and f32 checkpoints, and "
                         "zoo.torch.load reads quantised ones"
                     )
+
+
+def _routes(name: str) -> bool:
+    *modules, own = name.split(".")
+    return own.endswith(_ROUTERS) or not {*_ROUTERS}.isdisjoint(modules)
 
 
 def spread(model: Any, *kinds: str) -> bool:

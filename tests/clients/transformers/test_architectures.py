@@ -14,6 +14,7 @@ import safetensors.torch  # noqa: E402
 from tests.clients.transformers.models import HEADS, WIDE, relative  # noqa: E402
 from zoo.torch.nn import Linear  # noqa: E402
 from zoo.transformers import ZooConfig  # noqa: E402
+from zoo.transformers.quantizer import ZooQuantizer  # noqa: E402
 
 SMALL = {**WIDE, **HEADS}
 T5 = {"vocab_size": 96, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4}
@@ -43,6 +44,26 @@ def loaded(kind, path, **named):
 def same_state(one, other) -> bool:
     wanted, found = one.state_dict(), other.state_dict()
     return wanted.keys() == found.keys() and all(torch.equal(part, wanted[name]) for name, part in found.items())
+
+
+ROUTERS = {
+    "HunYuanMoEV1": ({**SMALL, "intermediate_size": 128, "num_experts": 4, "moe_topk": 2}, ".mlp.gate.wg"),
+    "SwitchTransformers": ({**T5, "num_experts": 4, "num_sparse_encoder_layers": 2}, ".mlp.router.classifier"),
+    "JetMoe": ({**SMALL, "kv_channels": 16, "num_local_experts": 4, "intermediate_size": 128}, ".mlp.router.layer"),
+}
+
+
+@pytest.mark.parametrize("kind", ROUTERS)
+def test_a_router_that_is_a_module_of_its_own_stays(kind):
+    sizes, router = ROUTERS[kind]
+    given = getattr(transformers, f"{kind}Config")(**sizes)
+    auto = transformers.AutoModelForSeq2SeqLM if kind == "SwitchTransformers" else transformers.AutoModelForCausalLM
+    with torch.device("meta"):
+        one = auto.from_config(given)
+    linears = {name for name, layer in one.named_modules() if type(layer) is torch.nn.Linear}
+    chosen = {name for name, _ in ZooQuantizer(ZooConfig(), pre_quantized=False)._chosen(one)}
+    routers = {name for name in linears if name.endswith(router)}
+    assert routers and chosen and not [name for name in chosen if "router" in name or ".gate." in name]
 
 
 @pytest.mark.parametrize("bias", [False, True])
