@@ -8,10 +8,12 @@ frozen=False          linear layers become zoo.torch.nn.Linear with their parame
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 import torch
@@ -85,8 +87,14 @@ class ZooQuantizer(HfQuantizer):
         keep = self.get_modules_to_not_convert(model, named, model._keep_in_fp32_modules, add_default_skips=True)
         for name, module in list(model.named_modules()):
             takes = type(module) is torch.nn.Linear or has_experts(module)
-            if takes and not _routes(name) and should_convert_module(name, keep):
-                yield name, module
+            if not takes or _routes(name) or not should_convert_module(name, keep):
+                continue
+            parent, _, own = name.rpartition(".")
+            kind: Any = type(model.get_submodule(parent))
+            if self.quantization_config.frozen and not has_experts(module) and reads_weight(kind, own):
+                declined(kind.__name__, f"reads the weight of {own} outside of the layer {own}")
+                continue
+            yield name, module
 
     def _begin_experts(self, model: Any, name: str, module: Any) -> None:
         gate = arrangement(module)
@@ -242,6 +250,21 @@ def _check_numbers(files: list[str]) -> None:
 def _routes(name: str) -> bool:
     *modules, own = name.split(".")
     return own.endswith(_ROUTERS) or not {*_ROUTERS}.isdisjoint(modules)
+
+
+@cache
+def reads_weight(kind: type[Any], name: str) -> bool:
+    """Whether a class uses the weight of its layer `name` itself, as the mixers of Mamba do. A frozen layer has none.
+
+    Code that asks first whether there is a tensor, as T5's, works without it.
+    """
+    code = ""
+    for base in kind.__mro__:
+        if not base.__module__.startswith("torch.") and base.__module__ not in ("builtins", "transformers.modeling_utils"):
+            with suppress(OSError, TypeError):  # of a class that was made at run time
+                code += inspect.getsource(base)
+    weight = rf"self\.{re.escape(name)}\.weight\b"
+    return bool(re.search(weight, code)) and not re.search(rf"isinstance\({weight}, torch\.Tensor\)", code)
 
 
 def spread(model: Any, *kinds: str) -> bool:

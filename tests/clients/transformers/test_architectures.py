@@ -11,10 +11,10 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 import safetensors.torch  # noqa: E402
 
-from tests.clients.transformers.models import HEADS, WIDE, relative  # noqa: E402
+from tests.clients.transformers.models import HEADS, WIDE, relative, tokens  # noqa: E402
 from zoo.torch.nn import Linear  # noqa: E402
 from zoo.transformers import ZooConfig  # noqa: E402
-from zoo.transformers.quantizer import ZooQuantizer  # noqa: E402
+from zoo.transformers.quantizer import ZooQuantizer, reads_weight  # noqa: E402
 
 SMALL = {**WIDE, **HEADS}
 T5 = {"vocab_size": 96, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4}
@@ -64,6 +64,38 @@ def test_a_router_that_is_a_module_of_its_own_stays(kind):
     chosen = {name for name, _ in ZooQuantizer(ZooConfig(), pre_quantized=False)._chosen(one)}
     routers = {name for name in linears if name.endswith(router)}
     assert routers and chosen and not [name for name in chosen if "router" in name or ".gate." in name]
+
+
+def test_a_layer_whose_weight_a_model_reads_itself_stays_with_one_warning(tmp_path):
+    float_model = drawn("Mamba", hidden_size=64, num_hidden_layers=2, vocab_size=96, state_size=16)
+    float_model.save_pretrained(tmp_path / "mamba")
+    kind = transformers.AutoModelForCausalLM
+    one, said = loaded(kind, tmp_path / "mamba", dtype=torch.float32, quantization_config=ZooConfig("fp8b128"))
+    assert [name for name in ("x_proj", "dt_proj", "out_proj") if any(f"reads the weight of {name}" in each for each in said)] == [
+        "x_proj", "dt_proj", "out_proj",
+    ]  # fmt: skip
+    assert len(said) == 3  # of two mixers each
+    mixer = one.backbone.layers[0].mixer
+    assert isinstance(mixer.in_proj, Linear) and type(mixer.dt_proj) is torch.nn.Linear
+    with torch.no_grad():
+        assert 0.01 < relative(one(tokens()).logits, float_model(tokens()).logits) < 0.2
+    one.save_pretrained(tmp_path / "quantised")
+    assert same_state(one, loaded(kind, tmp_path / "quantised")[0])
+
+
+def test_a_layer_that_a_model_asks_for_its_weight_first_is_quantised():
+    class Careful(torch.nn.Module):
+        def forward(self, x):
+            if isinstance(self.wo.weight, torch.Tensor) and x.dtype != self.wo.weight.dtype:
+                x = x.to(self.wo.weight.dtype)
+            return self.wo(x)
+
+    class Careless(Careful):
+        def forward(self, x):
+            return self.wo(x) @ self.wi.weight
+
+    assert not reads_weight(Careful, "wo") and not reads_weight(Careless, "wo")
+    assert reads_weight(Careless, "wi") and not reads_weight(Careless, "w")
 
 
 @pytest.mark.parametrize("bias", [False, True])
