@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
@@ -23,7 +23,7 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizers_utils import get_module_from_name, should_convert_module
 
 from zoo.errors import ArgumentError
-from zoo.torch.nn import Experts
+from zoo.torch.nn import Experts, Linear
 from zoo.torch.nn.formats import TRAINING, check_device, format_of
 from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.replace import _become
@@ -49,6 +49,7 @@ class ZooQuantizer(HfQuantizer):
         self.linears: dict[str, Quantized | None] = {}  # weights that have arrived, by the layer's name
         self.experts: dict[str, Experts] = {}
         self.expected: dict[str, torch.Tensor] = {}  # tensors of a saved model, without memory
+        self.saved: list[str] = []  # names of its tensors in the files, which may be older names
 
     @property
     def experts_format(self) -> str:
@@ -65,8 +66,9 @@ class ZooQuantizer(HfQuantizer):
 
     def _process_model_before_weight_loading(self, model: Any, **others: Any) -> None:
         _check_ranks(model, self.quantization_config.frozen)
+        files = [str(file) for file in others.get("checkpoint_files") or [] if str(file).endswith(".safetensors")]
         if not self.pre_quantized:
-            _check_numbers(others.get("checkpoint_files") or [])
+            _check_numbers(files)
         _check_names(model, self.quantization_config.modules_to_not_convert or [])
         if not self.quantization_config.frozen:
             return  # parameters are replaced while weights are loaded
@@ -79,6 +81,12 @@ class ZooQuantizer(HfQuantizer):
             else:
                 self.linears[name] = None
         self.expected = _tensors(model)
+        if self.pre_quantized and files:
+            self.saved = saved(files, _PARTS[:-1])
+            _check_layers(self.saved, self.expected)
+        for layer in _frozen(model).values():
+            if isinstance(layer, Linear):
+                layer.__dict__["weight"] = _stand_in(torch.empty(layer._shape(), device="meta"))
         if not (self.linears or self.experts or self.expected):
             declined(type(model).__name__, "has no linear layer and no experts that zoo could quantise")
 
@@ -142,10 +150,13 @@ class ZooQuantizer(HfQuantizer):
             matrix.freeze()
 
     def _process_model_after_weight_loading(self, model: Any, **others: Any) -> Any:
-        if not self.quantization_config.frozen:
-            return self._begin_training(model)
         if self.expected:
             self._check_loaded(model)
+        return self._begin_serving(model) if self.quantization_config.frozen else self._begin_training(model)
+
+    def _begin_serving(self, model: Any) -> Any:
+        for layer in _frozen(model).values():
+            layer.__dict__.pop("weight", None)
         for name, weight in self.linears.items():
             module = model.get_submodule(name)
             made = weight or format_of(self.quantization_config.format).constant(module.weight.detach())  # drawn, where no file had it
@@ -168,7 +179,7 @@ class ZooQuantizer(HfQuantizer):
         return model
 
     def _check_loaded(self, model: Any) -> None:
-        """transformers fills what a file lacks with any bytes, and compares no shape of a quantised model."""
+        """Transformers fills what a file lacks with any bytes, and compares no shape of a quantised model."""
         wrong = []
         for name, expected in self.expected.items():
             module, part = get_module_from_name(model, name)
@@ -207,9 +218,18 @@ class ZooQuantizer(HfQuantizer):
 
 def _tensors(model: Any) -> dict[str, torch.Tensor]:
     """What zoo's frozen layers hold, by its name in the model."""
-    layers = {name: one for name, one in model.named_modules() if isinstance(one, Layer)}
-    tensors = {f"{name}.{part}": getattr(one, part) for name, one in layers.items() for part in _PARTS}
+    tensors = {f"{name}.{part}": getattr(one, part) for name, one in _frozen(model).items() for part in _PARTS}
     return {name: one for name, one in tensors.items() if one is not None}
+
+
+def _frozen(model: Any) -> dict[str, Layer]:
+    return {name: one for name, one in model.named_modules() if isinstance(one, Layer) and one._parameters["weight"] is None}
+
+
+def _stand_in(weight: Any) -> Any:
+    """A weight without memory, until zoo's layers are there. Transformers draws the numbers of no tensor with this mark."""
+    weight._is_hf_initialized = True
+    return weight
 
 
 def _without(conversions: Iterable[Any], tensors: Iterable[str]) -> list[Any]:
@@ -235,8 +255,6 @@ def _check_ranks(model: Any, frozen: bool) -> None:
 def _check_numbers(files: list[str]) -> None:
     """transformers casts codes of a checkpoint whose quantisation it does not know to floats, and drops their scales."""
     for file in files:
-        if not str(file).endswith(".safetensors"):
-            continue
         with safe_open(file, "pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - it has no __iter__
                 dtype = tensors.get_slice(name).get_dtype() if name.endswith(_WEIGHTS) else ""
@@ -245,6 +263,27 @@ def _check_numbers(files: list[str]) -> None:
                         f"ZooConfig: {name} is in {dtype}, and its scales would be lost; zoo quantises bf16, f16 and f32 checkpoints, and "
                         "zoo.torch.load reads quantised ones"
                     )
+
+
+def saved(files: Iterable[str], parts: Collection[str]) -> list[str]:
+    """Names of tensors in the files, of which the last word is one of the parts."""
+    found = []
+    for file in files:
+        with safe_open(file, "pt") as tensors:
+            found += [name for name in tensors.keys() if name.rpartition(".")[2] in parts]  # noqa: SIM118 - it has no __iter__
+    return found
+
+
+def _check_layers(names: Iterable[str], expected: Iterable[str]) -> None:
+    """Transformers draws a float weight for each layer that is quantised in the files alone."""
+    there, wanted = ([name for name in some if name.endswith(".elements")] for some in (names, expected))
+    if len(there) > len(wanted):
+        unknown = sorted(set(there) - set(wanted)) or there
+        raise ArgumentError(
+            f"from_pretrained: the files have {len(there)} quantised matrices, and this model takes {len(wanted)} of them, without "
+            f"{', '.join(name.removesuffix('.elements') for name in unknown[:4])}; load them with the versions of transformers and zoo that "
+            "saved them, or quantise the float checkpoint again"
+        )
 
 
 def _routes(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 
 import pytest
@@ -11,7 +12,8 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 import safetensors.torch  # noqa: E402
 
-from tests.clients.transformers.models import HEADS, WIDE, relative, tokens  # noqa: E402
+from tests.clients.transformers.models import HEADS, WIDE, model, relative, tokens  # noqa: E402
+from zoo.errors import ArgumentError  # noqa: E402
 from zoo.torch.nn import Linear  # noqa: E402
 from zoo.transformers import ZooConfig  # noqa: E402
 from zoo.transformers.quantizer import ZooQuantizer, reads_weight  # noqa: E402
@@ -114,3 +116,27 @@ def test_weights_that_files_join_are_quantised_and_saved_apart(bias, tmp_path):
         (kept or again).save_pretrained(tmp_path / path)  # noqa: F821
         again, said = loaded(kind, tmp_path / path)
         assert not said and same_state(one, again)
+
+
+@pytest.mark.parametrize("kind", ["T5", "ModernBertDecoder"])
+def test_a_model_that_draws_the_weights_of_its_layers_by_name_is_loaded_again(kind, tmp_path):
+    sizes = T5 if kind == "T5" else {**BERT, "pad_token_id": 0, "eos_token_id": 95, "bos_token_id": 1, "cls_token_id": 1, "sep_token_id": 1}
+    made = transformers.AutoModelForSeq2SeqLM if kind == "T5" else transformers.AutoModelForCausalLM
+    drawn(kind, **sizes).save_pretrained(tmp_path / "float")
+    one, _ = loaded(made, tmp_path / "float", dtype=torch.float32, quantization_config=ZooConfig("fp8b128"))
+    one.save_pretrained(tmp_path / "quantised")
+    again, _ = loaded(made, tmp_path / "quantised")
+    assert same_state(one, again) and all(layer.frozen for layer in again.modules() if isinstance(layer, Linear))
+
+
+def test_quantised_layers_that_this_model_would_draw_at_random_are_refused(tmp_path):
+    model("llama").save_pretrained(tmp_path / "float")
+    kind = transformers.AutoModelForCausalLM
+    one, _ = loaded(kind, tmp_path / "float", quantization_config=ZooConfig("fp8b128"))
+    one.save_pretrained(tmp_path / "quantised")
+    file = tmp_path / "quantised" / "config.json"
+    changed = json.loads(file.read_text())
+    changed["quantization_config"]["modules_to_not_convert"] = ["o_proj"]  # as another version of zoo or transformers may choose
+    file.write_text(json.dumps(changed))
+    with pytest.raises(ArgumentError, match=r"have 14 quantised matrices, and this model takes 12 .*layers\.0\.self_attn\.o_proj"):
+        loaded(kind, tmp_path / "quantised")
