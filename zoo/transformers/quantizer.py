@@ -8,10 +8,11 @@ frozen=False          linear layers become zoo.torch.nn.Linear with their parame
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import re
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
@@ -152,7 +153,8 @@ class ZooQuantizer(HfQuantizer):
     def _process_model_after_weight_loading(self, model: Any, **others: Any) -> Any:
         if self.expected:
             self._check_loaded(model)
-        return self._begin_serving(model) if self.quantization_config.frozen else self._begin_training(model)
+        with undispatched(model):
+            return self._begin_serving(model) if self.quantization_config.frozen else self._begin_training(model)
 
     def _begin_serving(self, model: Any) -> Any:
         for layer in _frozen(model).values():
@@ -180,17 +182,20 @@ class ZooQuantizer(HfQuantizer):
 
     def _check_loaded(self, model: Any) -> None:
         """Transformers fills what a file lacks with any bytes, and compares no shape of a quantised model."""
-        wrong = []
+        wrong, offloaded = [], False
         for name, expected in self.expected.items():
             module, part = get_module_from_name(model, name)
             found = getattr(module, part)
-            if not getattr(found, "_is_hf_initialized", False):
+            offloaded |= found.is_meta
+            if not getattr(found, "_is_hf_initialized", found.is_meta):  # accelerate keeps no marks of tensors that it takes away
                 wrong.append(f"{name} is missing")
             elif (found.shape, found.dtype) != (expected.shape, expected.dtype) and part != "bias":
                 wants = f"{tuple(expected.shape)} in {expected.dtype}"
                 wrong.append(f"{name}: expected {wants}, got {tuple(found.shape)} in {found.dtype}")
             elif found.shape != expected.shape:
                 wrong.append(f"{name}: expected {tuple(expected.shape)}, got {tuple(found.shape)}")
+        if offloaded and self.saved:
+            wrong += lacking(self.saved, self.expected, _PARTS[:-1])
         self.expected.clear()
         if wrong:
             raise ArgumentError(f"from_pretrained: the files are not those of a model that zoo saved: {'; '.join(wrong[:4])}")
@@ -230,6 +235,25 @@ def _stand_in(weight: Any) -> Any:
     """A weight without memory, until zoo's layers are there. Transformers draws the numbers of no tensor with this mark."""
     weight._is_hf_initialized = True
     return weight
+
+
+@contextmanager
+def undispatched(model: Any) -> Iterator[None]:
+    """Takes accelerate's hooks from a model on several devices, and gives it new hooks.
+
+    A hook calls the forward of the layer that was there before zoo's. Hooks that move weights to the device of a call move zoo's buffers
+    as well, and all matrices of experts, whose submodules are not called.
+    """
+    if not any(hasattr(one, "_hf_hook") for one in model.modules()):
+        yield
+        return
+    importlib.import_module("accelerate.hooks").remove_hook_from_module(model, recurse=True)
+    for one in model.modules():
+        if getattr(vars(one).get("forward"), "__func__", None) is type(one).forward:  # accelerate leaves it on the instance
+            del one.forward
+    yield
+    options = {"skip_keys": model._skip_keys_device_placement, "preload_module_classes": [Experts.__name__]}
+    importlib.import_module("accelerate").dispatch_model(model, model.hf_device_map, offload_buffers=True, **options)
 
 
 def _without(conversions: Iterable[Any], tensors: Iterable[str]) -> list[Any]:
@@ -272,6 +296,16 @@ def saved(files: Iterable[str], parts: Collection[str]) -> list[str]:
         with safe_open(file, "pt") as tensors:
             found += [name for name in tensors.keys() if name.rpartition(".")[2] in parts]  # noqa: SIM118 - it has no __iter__
     return found
+
+
+def lacking(names: Iterable[str], expected: Iterable[str], parts: Collection[str]) -> list[str]:
+    """What files lack, by numbers of tensors. Names in files may be older names."""
+    there, wanted = ([name.rpartition(".")[2] for name in some] for some in (names, expected))
+    return [
+        f"{wanted.count(part)} tensors '{part}' are expected, and {there.count(part)} are there"
+        for part in parts
+        if there.count(part) < wanted.count(part)
+    ]
 
 
 def _check_layers(names: Iterable[str], expected: Iterable[str]) -> None:
@@ -352,7 +386,8 @@ class _Quantise(ConversionOps):
             if value.shape != expected.shape:
                 raise ArgumentError(f"{name}: expected {tuple(expected.shape)}, got {tuple(value.shape)}")
             self.quantizer.take(module, name, value)
-            expected._is_hf_initialized = True
+            instead = torch.empty((), dtype=value.dtype, device=value.device).expand(value.shape)
+            module._parameters[part] = _stand_in(torch.nn.Parameter(instead, requires_grad=False))
             if missing_keys is not None:
                 missing_keys.discard(name)
         return left
