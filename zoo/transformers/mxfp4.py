@@ -15,6 +15,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from zoo.errors import ArgumentError
 from zoo.torch.nn import Experts
 from zoo.torch.nn.formats import on_gpu
+from zoo.torch.serving import no_driver
 from zoo.transformers.declined import declined
 from zoo.transformers.quantizer import lacking, saved, spread, undispatched
 
@@ -54,7 +55,7 @@ class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
             return "the checkpoint is not in MXFP4; ZooConfig('fp8_mxfp4') quantises it"
         if torch.cuda.is_available() and not {"fp8_mxfp4", "mxfp8_mxfp4"} & set(on_gpu(torch.cuda.get_device_capability())):
             return f"zoo has no cubins for {torch.cuda.get_device_name()}"
-        return ""
+        return no_driver() if torch.cuda.is_available() else ""
 
     def _process_model_before_weight_loading(self, model: Any, **others: Any) -> None:
         if not self.takes:

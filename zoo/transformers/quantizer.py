@@ -29,6 +29,7 @@ from zoo.torch.nn.formats import TRAINING, check_device, format_of
 from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.replace import _become
 from zoo.torch.quantized import Quantized
+from zoo.torch.serving import no_driver
 from zoo.transformers.config import ZooConfig
 from zoo.transformers.declined import declined, warn_once
 from zoo.transformers.experts import arrangement
@@ -64,6 +65,8 @@ class ZooQuantizer(HfQuantizer):
                 device = torch.device("cuda", place) if isinstance(place, int) else torch.device(place)
                 check_device(self.quantization_config.format, device)
                 check_device(self.experts_format, device)
+                if reason := no_driver():
+                    raise ArgumentError(f"ZooConfig: {reason}")
 
     def _process_model_before_weight_loading(self, model: Any, **others: Any) -> None:
         _check_ranks(model, self.quantization_config.frozen)
