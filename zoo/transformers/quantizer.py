@@ -87,7 +87,7 @@ class ZooQuantizer(HfQuantizer):
         self.expected = _tensors(model)
         if self.pre_quantized and files:
             self.saved = saved(files, _PARTS[:-1])
-            _check_layers(self.saved, self.expected)
+            _check_layers(model, self.saved, self.expected)
         for layer in _frozen(model).values():
             if isinstance(layer, Linear):
                 layer.__dict__["weight"] = _stand_in(torch.empty(layer._shape(), device="meta"))
@@ -178,9 +178,8 @@ class ZooQuantizer(HfQuantizer):
             model.set_submodule(name, experts.train(module.training))
         self.linears.clear()
         self.experts.clear()
-        model._weight_conversions = _without(
-            getattr(model, "_weight_conversions", None) or [], _tensors(model)
-        )  # save_pretrained reverts them
+        if getattr(model, "_weight_conversions", None) is not None:  # which save_pretrained reverts
+            model._weight_conversions = _without(model._weight_conversions, _tensors(model))
         return model
 
     def _check_loaded(self, model: Any) -> None:
@@ -311,15 +310,20 @@ def lacking(names: Iterable[str], expected: Iterable[str], parts: Collection[str
     ]
 
 
-def _check_layers(names: Iterable[str], expected: Iterable[str]) -> None:
-    """Transformers draws a float weight for each layer that is quantised in the files alone."""
-    there, wanted = ([name for name in some if name.endswith(".elements")] for some in (names, expected))
-    if len(there) > len(wanted):
-        unknown = sorted(set(there) - set(wanted)) or there
+def _check_layers(model: Any, names: Iterable[str], expected: Iterable[str]) -> None:
+    """Transformers draws a float weight for a layer that is quantised in the files alone. Other models may take a part of the files."""
+    there, wanted = ({name.removesuffix(".elements") for name in some if name.endswith(".elements")} for some in (names, expected))
+    if len(there) <= len(wanted):  # names in files may be older names
+        return
+    floats = [name for name, one in model.named_modules() if type(one) is torch.nn.Linear or has_experts(one)]
+    unknown = {name for one in there - wanted for name in (one, one.rpartition(".")[0])}  # experts have a matrix in each of two modules
+    lost = sorted(
+        name for name in floats if any(f".{name}".endswith(f".{one}") or f".{one}".endswith(f".{name}") for one in unknown if one)
+    )
+    if lost:
         raise ArgumentError(
-            f"from_pretrained: the files have {len(there)} quantised matrices, and this model takes {len(wanted)} of them, without "
-            f"{', '.join(name.removesuffix('.elements') for name in unknown[:4])}; load them with the versions of transformers and zoo that "
-            "saved them, or quantise the float checkpoint again"
+            f"from_pretrained: {', '.join(lost[:4])}: quantised in the files, and not in this model; load them with the versions of "
+            "transformers and zoo that saved them, or quantise the float checkpoint again"
         )
 
 

@@ -129,14 +129,26 @@ def test_a_model_that_draws_the_weights_of_its_layers_by_name_is_loaded_again(ki
     assert same_state(one, again) and all(layer.frozen for layer in again.modules() if isinstance(layer, Linear))
 
 
-def test_quantised_layers_that_this_model_would_draw_at_random_are_refused(tmp_path):
-    model("llama").save_pretrained(tmp_path / "float")
+@pytest.mark.parametrize(("name", "kept"), [("llama", "layers.0.self_attn.o_proj"), ("qwen3_moe", "layers.1.mlp.experts")])
+def test_quantised_layers_that_this_model_would_draw_at_random_are_refused(name, kept, tmp_path):
+    model(name).save_pretrained(tmp_path / "float")
     kind = transformers.AutoModelForCausalLM
     one, _ = loaded(kind, tmp_path / "float", quantization_config=ZooConfig("fp8b128"))
     one.save_pretrained(tmp_path / "quantised")
     file = tmp_path / "quantised" / "config.json"
     changed = json.loads(file.read_text())
-    changed["quantization_config"]["modules_to_not_convert"] = ["o_proj"]  # as another version of zoo or transformers may choose
+    changed["quantization_config"]["modules_to_not_convert"] = [kept]  # as another version of zoo or transformers may choose
     file.write_text(json.dumps(changed))
-    with pytest.raises(ArgumentError, match=r"have 14 quantised matrices, and this model takes 12 .*layers\.0\.self_attn\.o_proj"):
-        loaded(kind, tmp_path / "quantised")
+    for auto in (kind, transformers.AutoModel):  # whose names have no prefix
+        with pytest.raises(ArgumentError, match=rf"{kept}: quantised in the files, and not in this model"):
+            loaded(auto, tmp_path / "quantised")
+
+
+def test_a_model_of_fewer_layers_takes_a_part_of_a_saved_model(tmp_path):
+    model("qwen3_moe").save_pretrained(tmp_path / "float")
+    kind = transformers.AutoModelForCausalLM
+    one, _ = loaded(kind, tmp_path / "float", dtype=torch.float32, quantization_config=ZooConfig("fp8b128"))
+    one.save_pretrained(tmp_path / "quantised")
+    part, _ = loaded(kind, tmp_path / "quantised", num_hidden_layers=1)
+    found = part.state_dict()
+    assert len(part.model.layers) == 1 and all(torch.equal(tensor, one.state_dict()[name]) for name, tensor in found.items())
