@@ -7,10 +7,12 @@ frozen=False          linear layers become zoo.torch.nn.Linear with their parame
 
 from __future__ import annotations
 
+import ast
 import copy
 import importlib
 import inspect
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
@@ -336,15 +338,29 @@ def _routes(name: str) -> bool:
 def reads_weight(kind: type[Any], name: str) -> bool:
     """Whether a class uses the weight of its layer `name` itself, as the mixers of Mamba do. A frozen layer has none.
 
-    Code that asks first whether there is a tensor, as T5's, works without it.
+    Code that asks first whether there is a tensor, as T5's, works without it. Code that runs `if self.training` is left out: it serves nobody.
     """
-    code = ""
+    used = False
     for base in kind.__mro__:
-        if not base.__module__.startswith("torch.") and base.__module__ not in ("builtins", "transformers.modeling_utils"):
-            with suppress(OSError, TypeError):  # of a class that was made at run time
-                code += inspect.getsource(base)
-    weight = rf"self\.{re.escape(name)}\.weight\b"
-    return bool(re.search(weight, code)) and not re.search(rf"isinstance\({weight}, torch\.Tensor\)", code)
+        if base.__module__.startswith("torch.") or base.__module__ in ("builtins", "transformers.modeling_utils"):
+            continue
+        with suppress(OSError, TypeError, SyntaxError):  # of a class that was made at run time
+            weight, nodes = f"self.{name}.weight", list(_serving(ast.parse(textwrap.dedent(inspect.getsource(base)))))
+            if any(isinstance(one, ast.Call) and ast.unparse(one).startswith(f"isinstance({weight}, ") for one in nodes):
+                return False
+            used |= any(isinstance(one, ast.Attribute) and one.attr == "weight" and ast.unparse(one) == weight for one in nodes)
+    return used
+
+
+def _serving(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of some code, without what runs in training alone."""
+    yield node
+    for name, part in ast.iter_fields(node):
+        if name == "body" and isinstance(node, ast.If) and "self.training" in ast.unparse(node.test).split():
+            continue
+        for one in part if isinstance(part, list) else [part]:
+            if isinstance(one, ast.AST):
+                yield from _serving(one)
 
 
 def spread(model: Any, *kinds: str) -> bool:
