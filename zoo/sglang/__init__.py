@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+from functools import cache
 
 _SETTINGS = ("0", "1", "cpu")
 _PARTS = {"linear": "linear layers", "experts": "experts", "mxfp8": "MXFP8 checkpoints"}
@@ -36,5 +37,6 @@ def register() -> None:
             _warn(f"{layers}: {type(error).__name__}: {error}")
 
 
+@cache  # engines may call their plugins again in a process
 def _warn(what: str) -> None:
     logging.getLogger("sglang.zoo").warning("zoo: %s; SGLang's own kernels are used", what)

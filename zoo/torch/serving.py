@@ -12,6 +12,7 @@ import torch
 
 import zoo
 from zoo.errors import ArgumentError, ZooError
+from zoo.runtime import driver
 from zoo.torch.quantized import Quantized
 
 # weights, whether the checkpoint has a format for tokens -> formats, the first that a GPU has
@@ -32,6 +33,16 @@ def format_for(weights: str, quantized_tokens: bool, here: Collection[str], fp8_
     if fp8_tokens:
         choices = _FORMATS_OF_FP8_TOKENS.get((weights, quantized_tokens), choices)
     return next((one for one in choices if one in here), None)
+
+
+@cache
+def no_driver() -> str:
+    """Why the driver of this machine runs no kernel of zoo, such as its age, or nothing. torch runs with older drivers."""
+    try:
+        driver.bindings()
+    except Exception as error:
+        return because(error)
+    return ""
 
 
 @cache

@@ -22,6 +22,7 @@ from zoo.torch.nn.experts_training import Master, composed, fused
 from zoo.torch.nn.formats import format_of, on_gpu
 from zoo.torch.nn.kept import Kept, capturing, made
 from zoo.torch.nn.routing import combine, route
+from zoo.torch.serving import no_driver
 from zoo.transformers.declined import declined
 from zoo.transformers.gating import NAMES, Gate, Numbers, gate_of
 
@@ -193,7 +194,14 @@ def _no_product(device: torch.device) -> str:
     """Why the device multiplies nothing in FP8 by zoo's kernels."""
     if device.type == "cuda" and FORMAT not in on_gpu(torch.cuda.get_device_capability(device)):
         return f"zoo has no cubins for {torch.cuda.get_device_name(device)}"
+    if device.type == "cuda" and (reason := _no_driver()):
+        return str(reason)
     return "" if device.type in ("cuda", "cpu", "meta") else f"zoo has no kernels for {device.type}"
+
+
+@torch.compiler.assume_constant_result
+def _no_driver() -> str:
+    return no_driver()
 
 
 def _about(module: Any) -> tuple[type[Any], type[Any] | None, Numbers]:

@@ -15,8 +15,9 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from zoo.errors import ArgumentError
 from zoo.torch.nn import Experts
 from zoo.torch.nn.formats import on_gpu
+from zoo.torch.serving import no_driver
 from zoo.transformers.declined import declined
-from zoo.transformers.quantizer import spread
+from zoo.transformers.quantizer import lacking, saved, spread, undispatched
 
 _CLASS = "GptOssExperts"
 
@@ -38,6 +39,7 @@ class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
         super().__init__(quantization_config, **kwargs)
         self.takes = False
         self.expected: dict[str, torch.Size] = {}
+        self.files: list[str] = []
 
     def validate_environment(self, *arguments: Any, **others: Any) -> None:
         reason = self._reason()
@@ -53,7 +55,7 @@ class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
             return "the checkpoint is not in MXFP4; ZooConfig('fp8_mxfp4') quantises it"
         if torch.cuda.is_available() and not {"fp8_mxfp4", "mxfp8_mxfp4"} & set(on_gpu(torch.cuda.get_device_capability())):
             return f"zoo has no cubins for {torch.cuda.get_device_name()}"
-        return ""
+        return no_driver() if torch.cuda.is_available() else ""
 
     def _process_model_before_weight_loading(self, model: Any, **others: Any) -> None:
         if not self.takes:
@@ -61,6 +63,7 @@ class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
             return
         if spread(model, "tp", "fsdp", "dp_replicate", "pp", "ep"):
             raise ArgumentError("zoo.transformers: MXFP4 experts are not spread over ranks; call zoo.transformers.unregister() first")
+        self.files = [str(file) for file in others.get("checkpoint_files") or [] if str(file).endswith(".safetensors")]
         keep = self.get_modules_to_not_convert(model, self.quantization_config.modules_to_not_convert, model._keep_in_fp32_modules)
         for name, module in list(model.named_modules()):
             if type(module).__name__ == _CLASS and should_convert_module(name, keep):
@@ -73,7 +76,10 @@ class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
         if not self.takes:
             return super()._process_model_after_weight_loading(model, **others)
         tensors = {name: model.get_parameter_or_buffer(name) for name in self.expected}
-        wrong = [f"{name} is missing" for name, one in tensors.items() if not getattr(one, "_is_hf_initialized", False)]
+        wrong = [f"{name} is missing" for name, one in tensors.items() if not getattr(one, "_is_hf_initialized", one.is_meta)]
+        if self.files and any(one.is_meta for one in tensors.values()):  # accelerate keeps no marks of tensors that it takes away
+            parts = sorted({name.rpartition(".")[2] for name in self.expected})
+            wrong += lacking(saved(self.files, parts), self.expected, parts)
         wrong += [
             f"{name}: expected {tuple(shape)}, got {tuple(tensors[name].shape)}"
             for name, shape in self.expected.items()
@@ -82,10 +88,11 @@ class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
         if wrong:
             raise ArgumentError(f"from_pretrained: not the files of a gpt-oss model in MXFP4: {'; '.join(wrong[:4])}")
         del tensors
-        for name, module in list(model.named_modules()):
-            if isinstance(module, Stored):
-                made = Experts.from_checkpoint({f"{name}.{part}": one for part, one in module.state_dict().items()}, f"{name}.", "gpt_oss")
-                model.set_submodule(name, made.train(module.training))
+        with undispatched(model):
+            for name, module in list(model.named_modules()):
+                if isinstance(module, Stored):
+                    stored = {f"{name}.{part}": one for part, one in module.state_dict().items()}
+                    model.set_submodule(name, Experts.from_checkpoint(stored, f"{name}.", "gpt_oss").train(module.training))
         return model
 
     def get_weight_conversions(self) -> Any:

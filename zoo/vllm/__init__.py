@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+from functools import cache
 
 _SETTINGS = {"ZOO_VLLM": ("1", "0", "cpu"), "ZOO_VLLM_TOKENS": ("", "fp8")}  # the default first
 _PARTS = {"linear": "linear layers", "experts": "experts"}
@@ -43,5 +44,6 @@ def register() -> None:
             _warn(f"{layers}: {type(error).__name__}: {error}; vLLM's own kernels are used")
 
 
+@cache  # engines may call their plugins again in a process
 def _warn(what: str) -> None:
     logging.getLogger("vllm.zoo").warning("zoo: %s", what)

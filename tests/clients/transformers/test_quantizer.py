@@ -223,7 +223,7 @@ def test_no_method_of_a_quantizer_is_one_that_transformers_does_not_call(kind):
     """A refusal in such a method is silent: transformers 5.24 calls `update_tp_plan` no longer."""
     theirs = kind.__mro__[1]
     called = {name for name, one in vars(kind).items() if callable(one) or isinstance(one, property)} - {"__init__"}
-    own = {"take", "experts_format", "_chosen", "_begin_experts", "_check_loaded", "_begin_training", "_reason"}
+    own = {"take", "experts_format", "_chosen", "_begin_experts", "_check_loaded", "_begin_serving", "_begin_training", "_reason"}
     assert {name for name in called - own if not hasattr(theirs, name)} == set()
 
 
@@ -236,6 +236,10 @@ def test_wrong_configs_say_what_to_do():
         ZooConfig("fp8b128", bits=4)
     with pytest.raises(ArgumentError, match=r"a list of names, such as \['q_proj'\]"):
         ZooConfig("fp8b128", modules_to_not_convert="q_proj")
+    with pytest.raises(ArgumentError, match=r"a list of names, such as \['o_proj'\], got \[1\]"):
+        ZooConfig("fp8b128", modules_to_not_convert=[1])
+    with pytest.raises(ArgumentError, match="frozen: expected True or False, got 'no'"):
+        ZooConfig("fp8b128", frozen="no")
     quantizer = ZooQuantizer(ZooConfig())
     with pytest.raises(ArgumentError, match="disk"):
         quantizer.validate_environment(device_map={"": "disk"})
@@ -244,6 +248,7 @@ def test_wrong_configs_say_what_to_do():
 def test_a_config_survives_its_file():
     made = ZooConfig("fp8b128", "fp8_mxfp4", modules_to_not_convert=["lm_head"])
     assert vars(ZooConfig.from_dict(json.loads(made.to_json_string()))) == vars(made)
+    assert json.loads(ZooConfig(modules_to_not_convert={"lm_head"}).to_json_string())["modules_to_not_convert"] == ["lm_head"]
 
 
 def test_a_model_without_layers_says_so():

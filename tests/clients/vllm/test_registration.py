@@ -1,5 +1,6 @@
 """What vLLM's entry point changes, and what it leaves alone."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -74,6 +75,13 @@ def test_without_a_gpu_vllm_is_left_alone_with_one_warning(fresh, monkeypatch):
     monkeypatch.delenv("ZOO_VLLM")
     register()
     assert registered() == (0, False) and len(fresh) == 1 and "no NVIDIA GPU" in fresh[0]
+
+
+def test_a_warning_comes_once_where_vllm_calls_its_plugins_again():
+    program = "import logging, zoo.vllm; logging.basicConfig(); zoo.vllm.register(); zoo.vllm.register()"
+    environment = {**os.environ, "ZOO_VLLM": "of"}
+    found = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True)
+    assert found.stderr.count("ZOO_VLLM: expected") == 1
 
 
 def test_a_gpu_without_cubins_is_left_to_vllm_with_one_warning(fresh, monkeypatch):

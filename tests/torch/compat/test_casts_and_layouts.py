@@ -154,3 +154,53 @@ def test_a_rank_without_tokens_casts_no_rows(cast, shape):
     q, scales = getattr(deep_gemm, cast)(torch.zeros(shape, dtype=torch.bfloat16), False)
     blocks = {"per_token_cast_to_fp8": (1, 128), "per_channel_cast_to_fp8": (128, 1), "per_block_cast_to_fp8": (128, 128)}[cast]
     assert q.shape == shape and scales.shape == tuple(-(-extent // block) for extent, block in zip(shape, blocks, strict=True))
+
+
+def test_an_axis_from_the_end_is_that_axis_and_not_none():
+    x = normal(6, 32)
+    for axis in (0, 1):
+        q, scales = deep_gemm.per_custom_dims_cast_to_fp8(x, (axis - 2,), False)
+        exact, wanted = deep_gemm.per_custom_dims_cast_to_fp8(x, (axis,), False)
+        assert scales.shape == (x.shape[axis],) and same_bits(q, exact) and same_bits(scales, wanted)
+
+
+def test_ends_behind_the_last_scale_read_no_scale_behind_it():
+    """An index outside of a tensor would stop the GPU."""
+    found = deep_gemm.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
+        scales_of(3, 8), ints(128, 128 * 9), None, use_psum_layout=True
+    )
+    exact = deep_gemm.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
+        scales_of(3, 8), ints(128, 128 * 3), None, use_psum_layout=True
+    )
+    assert torch.equal(found, exact)
+
+
+def test_no_block_is_packed_to_no_word():
+    assert deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(torch.ones(5, 0, device=DEVICE)).shape == (5, 0)
+
+
+WRONG = {
+    "blocks of no element": (lambda x: deep_gemm.per_token_cast_to_fp8(x, False, 0), "gran_k: expected a whole number of 1"),
+    "blocks of words": (lambda x: deep_gemm.per_block_cast_to_fp8(x, False, "a"), "gran_k"),
+    "columns of no block": (lambda x: deep_gemm.per_channel_cast_to_fp8(x, False, -1), "gran_k"),
+    "an axis that is not there": (lambda x: deep_gemm.per_custom_dims_cast_to_fp8(x, (2,), False), "dims: expected axes of x, which has 2"),
+    "a number for axes": (lambda x: deep_gemm.per_custom_dims_cast_to_fp8(x, 0, False), "dims: expected axes"),
+    "f32 for words": (lambda x: deep_gemm.unpack_ue8m0_from_int(x.float()), "words of torch.int32, got torch.float32"),
+    "words of 64 bits": (lambda x: deep_gemm.unpack_ue8m0_from_int(x.long()), "words of torch.int32"),
+    "no scales": (lambda x: deep_gemm.pack_ue8m0_to_int(None), "got a NoneType"),
+    "no recipe": (lambda x: deep_gemm.transform_sf_into_required_layout(x.float(), 6, 32, None), "recipe: expected"),
+    "no scales of a recipe": (lambda x: deep_gemm.transform_sf_into_required_layout(None, 6, 32, (1, 128)), "sf: expected"),
+    "a list of sizes": (
+        lambda x: deep_gemm.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(x.float(), [128], [128]), "and a list",
+    ),
+    "more blocks than scales": (
+        lambda x: deep_gemm.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(x.float(), ints(128, 768), [128, 768]), "at most 6 blocks",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_cast_or_layout_is_refused_in_a_sentence(case):
+    call, words = WRONG[case]
+    with pytest.raises(ArgumentError, match=words):
+        call(normal(6, 32))

@@ -98,6 +98,14 @@ def test_settings_are_kept(monkeypatch):
     assert deep_gemm.get_num_sms() == 90
 
 
+@pytest.mark.parametrize("mode", [2, -1, "off", None, True])
+def test_a_compile_mode_that_nobody_has_does_not_silence_products(mode, monkeypatch):
+    monkeypatch.setattr(settings, "compile_mode", 0)
+    with pytest.raises(ArgumentError, match="set_compile_mode: expected a whole number of 0 to 1"):
+        deep_gemm.set_compile_mode(mode)
+    assert deep_gemm.get_compile_mode() == 0
+
+
 def test_a_number_of_multiprocessors_goes_with_every_launch(monkeypatch):
     monkeypatch.setattr(settings, "sms", None)
     deep_gemm.set_num_sms(100)

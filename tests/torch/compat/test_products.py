@@ -253,7 +253,16 @@ HEADS = {
     "another expression": (lambda a, b, d: ("bhd,hdr->bhr", a, b, d), "bhr,hdr->bhd"),
     "a of two axes": (lambda a, b, d: ("bhr,hdr->bhd", (a[0][:, 0], a[1][:, 0]), b, d), "a: expected three axes"),
     "one matrix of b": (lambda a, b, d: ("bhr,hdr->bhd", a, (b[0][0], b[1][0]), d), "b: expected"),
-    "d of other heads": (lambda a, b, d: ("bhr,hdr->bhd", a, b, d[:, :1]), "d"),
+    "d of other heads": (lambda a, b, d: ("bhr,hdr->bhd", a, b, d[:, :1]), "as many heads"),
+    "b of fewer heads with c": (lambda a, b, d: ("bhr,hdr->bhd", a, (b[0][:1], b[1][:1]), d, torch.zeros_like(d)), "as many heads"),
+    "b of more heads with c": (
+        lambda a, b, d: ("bhr,hdr->bhd", a, tuple(torch.cat([one, one]) for one in b), d, torch.zeros_like(d)),
+        "as many heads",
+    ),
+    "scales of fewer heads": (lambda a, b, d: ("bhr,hdr->bhd", a, (b[0], b[1][:1]), d, torch.zeros_like(d)), "as many heads"),
+    "c of more heads": (lambda a, b, d: ("bhr,hdr->bhd", a, b, d, torch.zeros(4, 3, 64, device=DEVICE)), "c: expected the shape of d"),
+    "a number for c": (lambda a, b, d: ("bhr,hdr->bhd", a, b, d, 1.0), "c: expected three axes, got a float"),
+    "no d": (lambda a, b, d: ("bhr,hdr->bhd", a, b, None), "d: expected three axes, got a NoneType"),
     "a tensor for a pair": (lambda a, b, d: ("bhr,hdr->bhd", a[0], b, d), "a: expected a pair"),
 }
 
@@ -304,7 +313,12 @@ REFUSED = {
     "no d": (lambda a, b, d: (a, b, None), "d: expected a tensor"),
     "d in integers": (lambda a, b, d: (a, b, d.int()), "d"),
     "c of another shape": (lambda a, b, d: (a, b, d, d[:1].clone()), "c"),
+    "a number for c": (lambda a, b, d: (a, b, d, 1.0), "c: expected the shape of d, .*got a float"),
     "a recipe of 32": (lambda a, b, d: (a, b, d, None, (1, 1, 32)), "1 x 128"),
+    "a recipe of two numbers": (lambda a, b, d: (a, b, d, None, (1, 128)), r"got the recipe \(1, 128\)"),
+    "a recipe of four numbers": (lambda a, b, d: (a, b, d, None, (1, 128, 128, 1)), "got the recipe"),
+    "a number for a recipe": (lambda a, b, d: (a, b, d, None, 128), "got the recipe 128"),
+    "both recipes": (lambda a, b, d: (a, b, d, None, (1, 128, 128), (1, 128), (128, 128)), "either recipe"),
     "half of a recipe": (lambda a, b, d: (a, b, d, None, None, (1, 128)), "both of recipe_a"),
 }
 
@@ -335,3 +349,30 @@ def test_a_wrong_grouped_call_is_refused(case):
     with pytest.raises(ArgumentError, match=words):
         deep_gemm.m_grouped_fp8_gemm_nt_contiguous(*make(a, b, d, ints(0, 0, 1)))
     assert bool((d == 77).all())
+
+
+def test_two_layouts_are_refused_as_one_would_be_ignored():
+    a, b, d = tokens(3, 128), weights(2, 64, 128), untouched(3, 64)
+    with pytest.raises(ArgumentError, match="another name of grouped_layout"):
+        deep_gemm.m_grouped_fp8_gemm_nt_contiguous(a, b, d, ints(0, 0, 1), m_indices=ints(1, 1, 1))
+    assert bool((d == 77).all())
+
+
+MASKED = {
+    "a list of rows": (dict(masked_m=[3, 5]), "masked_m: expected a tensor of torch.int32, got a list"),
+    "rows of 64 bits": (dict(masked_m=torch.tensor([3, 5], device=DEVICE)), "rows"),
+    "nothing expected": (dict(expected_m=None), "expected_m: expected a number of rows, got None"),
+    "words expected": (dict(expected_m="many"), "expected_m"),
+}
+
+
+@pytest.mark.parametrize("case", MASKED)
+def test_a_wrong_masked_call_is_refused(case):
+    changes, words = MASKED[case]
+    q, scales = tokens(2 * 8, 128)
+    call = dict(
+        a=(q.view(2, 8, 128), scales.view(2, 8, 1)), b=weights(2, 64, 128), d=untouched(2, 8, 64), masked_m=ints(3, 5), expected_m=4
+    )
+    with pytest.raises(ArgumentError, match=words):
+        deep_gemm.m_grouped_fp8_gemm_nt_masked(**{**call, **changes})
+    assert bool((call["d"] == 77).all())

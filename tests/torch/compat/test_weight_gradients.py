@@ -107,6 +107,11 @@ REFUSED = {
     "scales of fewer blocks": (dict(a=(torch.zeros(400 * M, device=DEVICE).to(torch.float8_e4m3fn), torch.ones(M, 3))), "a's scales"),
     "bf16 elements": (dict(a=(torch.zeros(400 * M, dtype=torch.bfloat16), torch.ones(M, 4))), "float8_e4m3fn"),
     "no pair": (dict(b=7), "b: expected a pair"),
+    "sizes in words": (dict(ks_cpu="many"), "ks_cpu"),
+    "sizes that are not whole": (dict(ks_cpu=[256.0, 0.0, 128.0, 16.0]), "ks_cpu"),
+    "no recipe": (dict(recipe=None), r"recipe \(1, 1, 128\), got None"),
+    "a number for c": (dict(c=1.0), "c: expected .*got a float"),
+    "no d": (dict(d=None), "d: expected .*got a NoneType"),
 }
 
 

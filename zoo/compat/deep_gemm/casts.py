@@ -13,6 +13,7 @@ import torch
 
 import zoo.torch  # noqa: F401 registers torch.ops.zoo
 from zoo.compat.deep_gemm.scales import BLOCK, align, ceil_div, ue8m0_bytes
+from zoo.contract.whole_numbers import whole
 from zoo.errors import ArgumentError
 
 __all__ = [
@@ -33,13 +34,15 @@ def ceil_to_ue8m0(x: torch.Tensor) -> torch.Tensor:
 
 def pack_ue8m0_to_int(x: torch.Tensor) -> torch.Tensor:
     """Four powers of two a word, the first in the lowest byte: (..., C) f32 to (..., C / 4) int32. Other numbers become 255, NaN."""
-    if x.dtype != torch.float32 or x.dim() == 0 or x.shape[-1] % 4:
-        raise ArgumentError(f"pack_ue8m0_to_int: x: expected torch.float32 (..., multiple of 4), got {x.dtype} {tuple(x.shape)}")
+    if not isinstance(x, torch.Tensor) or x.dtype != torch.float32 or x.dim() == 0 or x.shape[-1] % 4:
+        raise ArgumentError(f"pack_ue8m0_to_int: x: expected torch.float32 (..., multiple of 4), got {_about(x)}")
     return ue8m0_bytes(x).view(torch.int32)
 
 
 def unpack_ue8m0_from_int(packed_sf: torch.Tensor) -> torch.Tensor:
     """Words back to f32."""
+    if not isinstance(packed_sf, torch.Tensor) or packed_sf.dtype != torch.int32 or packed_sf.dim() == 0:
+        raise ArgumentError(f"unpack_ue8m0_from_int: packed_sf: expected words of torch.int32, got {_about(packed_sf)}")
     return (packed_sf.contiguous().view(torch.uint8).to(torch.int32) << 23).view(torch.float32)
 
 
@@ -47,7 +50,7 @@ def per_token_cast_to_fp8(
     x: torch.Tensor, use_ue8m0: bool, gran_k: int = BLOCK, use_packed_ue8m0: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """x (M, K) to elements (M, K) and scales (M, ceil(K / gran_k)), packed: (M, K / (4 gran_k)) words."""
-    _check_matrix("per_token_cast_to_fp8", x)
+    _check_matrix("per_token_cast_to_fp8", x, gran_k)
     x = x.detach()
     m, k = x.shape
     if gran_k == BLOCK and _fits_kernels(x):
@@ -62,7 +65,7 @@ def per_token_cast_to_fp8(
 
 def per_channel_cast_to_fp8(x: torch.Tensor, use_ue8m0: bool, gran_k: int = BLOCK) -> tuple[torch.Tensor, torch.Tensor]:
     """x (K, N) to elements (K, N) and scales (K / gran_k, N), each for gran_k elements of a column."""
-    _check_matrix("per_channel_cast_to_fp8", x)
+    _check_matrix("per_channel_cast_to_fp8", x, gran_k)
     k, n = x.shape
     if k % gran_k:
         raise ArgumentError(f"per_channel_cast_to_fp8: x: expected rows in a multiple of {gran_k}, got {k}")
@@ -72,7 +75,7 @@ def per_channel_cast_to_fp8(x: torch.Tensor, use_ue8m0: bool, gran_k: int = BLOC
 
 def per_block_cast_to_fp8(x: torch.Tensor, use_ue8m0: bool, gran_k: int = BLOCK) -> tuple[torch.Tensor, torch.Tensor]:
     """x (N, K) to elements (N, K) and scales (ceil(N / gran_k), ceil(K / gran_k)), each for a square."""
-    _check_matrix("per_block_cast_to_fp8", x)
+    _check_matrix("per_block_cast_to_fp8", x, gran_k)
     x = x.detach()
     n, k = x.shape
     if gran_k == BLOCK and _fits_kernels(x):
@@ -86,7 +89,13 @@ def per_block_cast_to_fp8(x: torch.Tensor, use_ue8m0: bool, gran_k: int = BLOCK)
 
 def per_custom_dims_cast_to_fp8(x: torch.Tensor, dims: Sequence[int], use_ue8m0: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """A scale for each index of `dims`."""
-    q, scales = _quantised(x.detach(), tuple(one for one in range(x.dim()) if one not in dims), use_ue8m0)
+    name = "per_custom_dims_cast_to_fp8"
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+        raise ArgumentError(f"{name}: x: expected numbers, got {_about(x)}")
+    if not isinstance(dims, Sequence) or not all(isinstance(one, int) and -x.dim() <= one < x.dim() for one in dims):
+        raise ArgumentError(f"{name}: dims: expected axes of x, which has {x.dim()}, got {dims!r}")
+    kept = {one % x.dim() for one in dims}
+    q, scales = _quantised(x.detach(), tuple(one for one in range(x.dim()) if one not in kept), use_ue8m0)
     return q, scales.squeeze()
 
 
@@ -105,7 +114,12 @@ def _fits_kernels(x: torch.Tensor) -> bool:
     return x.dtype in _KERNELS and x.numel() > 0 and x.shape[1] % 16 == 0 and rows_fit and x.data_ptr() % 16 == 0
 
 
-def _check_matrix(name: str, x: Any) -> None:
+def _check_matrix(name: str, x: Any, block: Any) -> None:
     if not isinstance(x, torch.Tensor) or x.dim() != 2 or not x.is_floating_point():
-        got = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
-        raise ArgumentError(f"{name}: x: expected a matrix of numbers, got {got}")
+        raise ArgumentError(f"{name}: x: expected a matrix of numbers, got {_about(x)}")
+    if block != BLOCK:
+        whole(block, f"{name}: gran_k", 1)
+
+
+def _about(x: Any) -> str:
+    return f"{x.dtype} {tuple(x.shape)}" if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"

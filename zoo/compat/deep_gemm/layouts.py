@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 
 import torch
 
 import zoo.torch  # noqa: F401 registers torch.ops.zoo
 from zoo.compat.deep_gemm import settings
 from zoo.compat.deep_gemm.scales import align, ceil_div, ue8m0_bytes
+from zoo.contract.whole_numbers import whole
 from zoo.errors import ArgumentError
 
 __all__ = [
@@ -52,7 +54,7 @@ def get_mn_major_tma_aligned_packed_ue8m0_tensor(sf: torch.Tensor, psum_layout: 
         torch.ops.zoo.scales_ue8m0_words.out(sf, words=out[:, :mn])
     else:
         codes = torch.nn.functional.pad(ue8m0_bytes(sf), (0, 4 * words - k))
-        out[..., :mn].copy_(codes.view(torch.int32).mT)
+        out[..., :mn].copy_(codes.reshape(-1).view(torch.int32).view(*several, mn, words).mT)
     return out.mT[..., :mn, :]
 
 
@@ -67,13 +69,21 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     """
     name = "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor"
     _check(name, sf)
-    if sf.dim() != 2 or grouped_layout.dtype != torch.int32 or grouped_layout.dim() != 1:
-        raise ArgumentError(f"{name}: expected scales (blocks, mn) and torch.int32 (G,), got {tuple(sf.shape)} and {grouped_layout.dtype}")
-    if not ks_cpu and not use_psum_layout:
+    if not isinstance(grouped_layout, torch.Tensor) or grouped_layout.dtype != torch.int32 or grouped_layout.dim() != 1 or sf.dim() != 2:
+        got = grouped_layout.dtype if isinstance(grouped_layout, torch.Tensor) else f"a {type(grouped_layout).__name__}"
+        raise ArgumentError(f"{name}: expected scales (blocks, mn) and torch.int32 (G,), got {tuple(sf.shape)} and {got}")
+    whole(gran_k, f"{name}: gran_k", 1)
+    try:
+        sizes_cpu = [] if ks_cpu is None else [index(k) for k in ks_cpu]
+    except TypeError:
+        raise ArgumentError(f"{name}: ks_cpu: expected the K of each group, got {ks_cpu!r}") from None
+    if not sizes_cpu and not use_psum_layout:
         raise ArgumentError(f"{name}: ks_cpu: expected the K of each group, got {ks_cpu!r}; only ends of groups go without")
     blocks, mn = sf.shape
     groups = grouped_layout.numel()
-    words = sum(ceil_div(int(k), 4 * gran_k) for k in ks_cpu) if ks_cpu else (blocks + 3 * groups) // 4
+    if sum(ceil_div(k, gran_k) for k in sizes_cpu) > blocks:
+        raise ArgumentError(f"{name}: ks_cpu: expected at most {blocks} blocks of {gran_k}, as sf has, got {sizes_cpu}")
+    words = sum(ceil_div(k, 4 * gran_k) for k in sizes_cpu) if sizes_cpu else (blocks + 3 * groups) // 4
     sizes = grouped_layout
     if use_psum_layout:
         begins = (grouped_layout + (k_alignment - 1)) // k_alignment * k_alignment
@@ -85,7 +95,7 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     known = group.clamp(max=groups - 1)
     first = (ends - of_group)[known] + 4 * (word - (word_ends - (of_group + 3) // 4)[known])
     block = first[:, None] + torch.arange(4, device=sf.device)
-    inside = (block < ends[known][:, None]) & (group < groups)[:, None]
+    inside = (block < ends[known][:, None].clamp(max=blocks)) & (group < groups)[:, None]
     codes = torch.nn.functional.pad(ue8m0_bytes(sf), (0, 0, 0, 1))  # and a row of zeros
     return codes[torch.where(inside, block, blocks)].transpose(1, 2).contiguous().view(torch.int32).view(words, mn)
 
@@ -96,14 +106,15 @@ def transform_sf_into_required_layout(
 ) -> torch.Tensor:  # fmt: skip
     """Scales as zoo's products read them: for 1 x 128 mn-major and aligned, for 128 x 128 and packed words as they are."""
     name = "transform_sf_into_required_layout"
-    if (len(recipe) == 3 and is_sfa is None) or len(recipe) not in (2, 3):
+    if not isinstance(recipe, tuple | list) or (len(recipe) == 3 and is_sfa is None) or len(recipe) not in (2, 3):
         raise ArgumentError(f"{name}: recipe: expected (M, N, K) with is_sfa, or (MN, K), got {recipe}")
     across = recipe[0] if len(recipe) == 2 or is_sfa else recipe[1]
     along = recipe[-1]
     if across not in (1, 128) or along != 128:
         raise ArgumentError(f"{name}: recipe: zoo's products have scales for 1 x 128 and 128 x 128, got {across} x {along}")
-    if sf.dtype not in (torch.float32, torch.int32):
-        raise ArgumentError(f"{name}: sf: expected torch.float32 or words of torch.int32, got {sf.dtype}")
+    if not isinstance(sf, torch.Tensor) or sf.dtype not in (torch.float32, torch.int32):
+        got = sf.dtype if isinstance(sf, torch.Tensor) else f"a {type(sf).__name__}"
+        raise ArgumentError(f"{name}: sf: expected torch.float32 or words of torch.int32, got {got}")
     several = () if num_groups is None else (num_groups,)
     expected = (*several, ceil_div(mn, across), ceil_div(k, along * (4 if sf.dtype == torch.int32 else 1)))
     if tuple(sf.shape) != expected:

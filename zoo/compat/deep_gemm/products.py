@@ -44,8 +44,9 @@ def fp8_fp4_gemm_nt(
     if lacks:
         real.instead("fp8_fp4_gemm_nt", lacks)(a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast)
         return
-    if c is not None and c.shape != d.shape:
-        raise ArgumentError(f"fp8_gemm_nt: c: expected the shape of d, {tuple(d.shape)}, got {tuple(c.shape)}")
+    if c is not None and (not isinstance(c, torch.Tensor) or c.shape != d.shape):
+        got = tuple(c.shape) if isinstance(c, torch.Tensor) else f"a {type(c).__name__}"
+        raise ArgumentError(f"fp8_gemm_nt: c: expected the shape of d, {tuple(d.shape)}, got {got}")
     if blocks == 0:
         _nothing_to_multiply(x, w, d, c)
         return
@@ -113,6 +114,8 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
         return
     if not isinstance(layout, torch.Tensor):
         raise ArgumentError(f"{name}: grouped_layout: expected a tensor of torch.int32, got a {type(layout).__name__}")
+    if grouped_layout is not None and m_indices is not None:
+        raise ArgumentError(f"{name}: m_indices is another name of grouped_layout; give one of them")
     x_scale = _scales(name, x_scale, x, w, packed)
     groups = {"offsets": _ends(layout, x, ensure_zero_padding)} if use_psum_layout else {"m_indices": _filled(layout)}
     starter(d)("gemm.fp8b128.m_grouped_contiguous", a=x, a_scale=x_scale, b=w, b_scale=w_scale, d=d, **groups)
@@ -150,9 +153,13 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
         )
         return
     x_scale = _scales(name, x_scale, x, w, packed)
-    starter(d)(
-        "gemm.fp8b128.m_grouped_masked", a=x, a_scale=x_scale, b=w, b_scale=w_scale, d=d, rows=masked_m, expected_rows=int(expected_m)
-    )
+    if not isinstance(masked_m, torch.Tensor):
+        raise ArgumentError(f"{name}: masked_m: expected a tensor of torch.int32, got a {type(masked_m).__name__}")
+    try:
+        expected = int(expected_m)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}: expected_m: expected a number of rows, got {expected_m!r}") from None
+    starter(d)("gemm.fp8b128.m_grouped_masked", a=x, a_scale=x_scale, b=w, b_scale=w_scale, d=d, rows=masked_m, expected_rows=expected)
 
 
 def fp8_einsum(
@@ -173,9 +180,15 @@ def fp8_einsum(
     if lacks:
         real.instead("fp8_einsum", lacks)(expr, a, b, d, c, recipe)
         return
-    for name, one in (("a", x), ("a's scales", x_scale), ("d", d), ("c", d if c is None else c)):
-        if one.dim() != 3:
-            raise ArgumentError(f"fp8_einsum: {name}: expected three axes, got {tuple(one.shape)}")
+    for name, one in (("a", x), ("a's scales", x_scale), ("b", w), ("d", d), ("c", d if c is None else c)):
+        if not isinstance(one, torch.Tensor) or one.dim() != 3:
+            got = tuple(one.shape) if isinstance(one, torch.Tensor) else f"a {type(one).__name__}"
+            raise ArgumentError(f"fp8_einsum: {name}: expected three axes, got {got}")
+    if not x.shape[1] == x_scale.shape[1] == len(w) == len(w_scale) == d.shape[1]:  # the launches below go by the heads of b
+        heads = x.shape[1], x_scale.shape[1], len(w), len(w_scale), d.shape[1]
+        raise ArgumentError(f"fp8_einsum: expected as many heads H in a (B, H, R), b (H, D, R), their scales and d (B, H, D), got {heads}")
+    if c is not None and c.shape != d.shape:
+        raise ArgumentError(f"fp8_einsum: c: expected the shape of d, {tuple(d.shape)}, got {tuple(c.shape)}")
     if c is None and (not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] == 9):
         x = x.transpose(0, 1)
         x_scale = _scales("fp8_einsum", x_scale.transpose(0, 1), x, w, packed)
@@ -204,16 +217,18 @@ def _lacks(a: torch.Tensor, b: torch.Tensor, recipe: Recipe, recipe_a: Part, rec
     """What these operands need that zoo has no kernel for, or nothing."""
     if a.dtype != _E4M3 or b.dtype != _E4M3:
         return f"operands are torch.float8_e4m3fn, got {a.dtype} and {b.dtype}"
-    if recipe is None and recipe_a is None and recipe_b is None:
+    if recipe_a is None and recipe_b is None and (recipe is None or recipe == (1, 128, 128) or recipe == (1, 1, 128)):
         return None
-    if recipe is not None and (recipe_a is not None or recipe_b is not None):
+    if (recipe is None) == (recipe_a is None or recipe_b is None) or (recipe is not None and (recipe_a, recipe_b) != (None, None)):
         return "give either recipe or both of recipe_a and recipe_b"
-    parts = (recipe_a, recipe_b) if recipe is None else ((recipe[0], recipe[2]), (recipe[1], recipe[2]))
-    if parts[0] is None or parts[1] is None:
-        return "give either recipe or both of recipe_a and recipe_b"
-    if tuple(parts[0]) == _ROWS and tuple(parts[1]) in (_ROWS, _SQUARES):
+    parts = (recipe_a, recipe_b)
+    if recipe is not None and isinstance(recipe, tuple | list) and len(recipe) == 3:
+        parts = (recipe[0], recipe[2]), (recipe[1], recipe[2])
+    of_a, of_b = (tuple(one) if isinstance(one, tuple | list) else one for one in parts)
+    if of_a == _ROWS and of_b in (_ROWS, _SQUARES):
         return None
-    return f"scales are for 1 x 128 of a and for 128 x 128 or 1 x 128 of b, got recipes {parts[0]} and {parts[1]}"
+    got = f"recipes {recipe_a} and {recipe_b}" if recipe is None else f"the recipe {recipe}"
+    return f"scales are for 1 x 128 of a and for 128 x 128 or 1 x 128 of b, as in (1, 128, 128), got {got}"
 
 
 def _in_place(c: torch.Tensor, d: torch.Tensor) -> bool:

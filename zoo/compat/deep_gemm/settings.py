@@ -78,9 +78,9 @@ def get_compile_mode() -> int:
 
 
 def set_compile_mode(new_mode: int) -> None:
-    """1: products return at once, as in SGLang's warm-up, which only compiles. zoo has nothing to compile."""
+    """1: products return at once, as in SGLang's warm-up, which only compiles. zoo has nothing to compile. 0: products compute."""
     global compile_mode
-    compile_mode = new_mode
+    compile_mode = whole(new_mode, "set_compile_mode", 0, 1)
 
 
 def get_mk_alignment_for_contiguous_layout() -> int:

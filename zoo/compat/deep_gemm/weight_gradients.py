@@ -6,6 +6,7 @@ Accumulation happens in d: if c is another tensor, d becomes a copy of c first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 
 import torch
 
@@ -47,17 +48,20 @@ def k_grouped_fp8_gemm_nt_contiguous(
         fits = x.dtype == w.dtype == torch.float8_e4m3fn and x_scale.dim() == w_scale.dim() == 2
     except (TypeError, ValueError, AttributeError):
         refuse_pairs(name, a, b)
-    if tuple(recipe) != (1, 1, 128):
+    if not _of_rows(recipe):
         real.instead(name, f"scales are for 1 x 128, recipe (1, 1, 128), got {recipe}")(
             a, b, d, ks_cpu, grouped_layout, c, recipe, compiled_dims, use_psum_layout
         )
         return
     groups, m, n = _shape(name, d, fits)
-    if use_psum_layout or not ks_cpu:
+    try:
+        sizes = [] if use_psum_layout or ks_cpu is None else [index(k) for k in ks_cpu]
+    except TypeError:
+        sizes = []
+    if not sizes:
         raise ArgumentError(f"{name}: ks_cpu: expected the sizes of the groups, which each are a matrix of their own, got {ks_cpu!r}")
-    sizes = [int(k) for k in ks_cpu]
     if len(sizes) != groups or any(k < 0 or k % 16 for k in sizes):
-        raise ArgumentError(f"{name}: ks_cpu: expected {groups} multiples of 16, one for each group of d, got {list(ks_cpu)}")
+        raise ArgumentError(f"{name}: ks_cpu: expected {groups} multiples of 16, one for each group of d, got {sizes}")
     _check_sizes(name, grouped_layout, groups)
     for which, operand, rows in (("a", x, m), ("b", w, n)):
         flat = operand.dim() == 1 or (groups == 1 and operand.shape == (rows, sizes[0]))
@@ -101,7 +105,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
         fits = x.dtype == w.dtype == torch.float8_e4m3fn and x_scale.dim() == w_scale.dim() == 2
     except (TypeError, ValueError, AttributeError):
         refuse_pairs(name, a, b)
-    lacks = None if tuple(recipe) == (1, 1, 128) else f"scales are for 1 x 128, recipe (1, 1, 128), got {recipe}"
+    lacks = None if _of_rows(recipe) else f"scales are for 1 x 128, recipe (1, 1, 128), got {recipe}"
     if use_psum_layout and settings.alignment != BLOCK:
         lacks = f"groups begin at multiples of 128, got an alignment of {settings.alignment}"
     if lacks:
@@ -133,8 +137,9 @@ def _accumulates(name: str, d: torch.Tensor, c: torch.Tensor | None) -> bool:
     """Whether the product is added to d, which then holds c."""
     if c is None:
         return False
-    if c.dtype != d.dtype or c.shape != d.shape:
-        raise ArgumentError(f"{name}: c: expected {d.dtype} {tuple(d.shape)} as d, got {c.dtype} {tuple(c.shape)}")
+    if not isinstance(c, torch.Tensor) or c.dtype != d.dtype or c.shape != d.shape:
+        got = f"{c.dtype} {tuple(c.shape)}" if isinstance(c, torch.Tensor) else f"a {type(c).__name__}"
+        raise ArgumentError(f"{name}: c: expected {d.dtype} {tuple(d.shape)} as d, got {got}")
     if not same(c, d):
         d.copy_(c.clone() if overlap(c, d) else c)
     return True
@@ -143,10 +148,15 @@ def _accumulates(name: str, d: torch.Tensor, c: torch.Tensor | None) -> bool:
 def _shape(name: str, d: torch.Tensor, operands_fit: bool) -> tuple[int, int, int]:
     if not operands_fit:
         raise ArgumentError(f"{name}: a, b: expected torch.float8_e4m3fn and a matrix of scales each")
-    if d.dim() != 3:
-        raise ArgumentError(f"{name}: d: expected (G, M, N), got {tuple(d.shape)}")
+    if not isinstance(d, torch.Tensor) or d.dim() != 3:
+        got = tuple(d.shape) if isinstance(d, torch.Tensor) else f"a {type(d).__name__}"
+        raise ArgumentError(f"{name}: d: expected (G, M, N), got {got}")
     groups, m, n = d.shape
     return groups, m, n
+
+
+def _of_rows(recipe: object) -> bool:
+    return isinstance(recipe, tuple | list) and tuple(recipe) == (1, 1, 128)
 
 
 def _check_sizes(name: str, sizes: torch.Tensor, groups: int) -> None:
