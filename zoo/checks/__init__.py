@@ -187,7 +187,9 @@ class _Under:
         """What is known of the variant after the next problem, if that is all."""
         problem = next(self.problems, None)
         if problem is None:
-            return Outcome(self.ran, None if self.ran else "no problem has sizes that this variant takes; add one to its checks", self.left_out)
+            return Outcome(
+                self.ran, None if self.ran else "no problem has sizes that this variant takes; add one to its checks", self.left_out
+            )
         if most_elements is not None and problem.elements > most_elements:
             self.left_out += 1
             return None

@@ -50,7 +50,7 @@ def remembered(megabytes: int) -> Callable[[_Function], _Function]:
 
 def _key(argument: Any) -> Hashable:
     if isinstance(argument, numpy.ndarray):
-        bits = numpy.ascontiguousarray(argument).view(numpy.uint8) if argument.size else b""
+        bits = numpy.ascontiguousarray(argument).view(numpy.uint8).reshape(-1).data
         return argument.shape, argument.dtype.name, hashlib.blake2b(bits, digest_size=16).digest()
     key: Hashable = argument
     return key

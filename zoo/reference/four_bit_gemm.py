@@ -106,7 +106,7 @@ def gemm_bf16_by_four_bit(a: np.ndarray, weights: np.ndarray, splits: int = 1) -
             left, right = a[:, begin:end], weights[:, begin:end]
             share = chained_sums(left.astype(np.float64), right.astype(np.float64), _exponents(left), _exponents(right), 16, 25, 23)
             total = share if splits == 1 else total + share
-    return total[of_rows][:, of_columns]
+    return np.asarray(total[of_rows][:, of_columns])
 
 
 def exact(a: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
