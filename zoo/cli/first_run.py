@@ -110,8 +110,9 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
         kept = f"{count(len(found['checks']), 'check')} and {count(len(found['timings']), 'timing')}"
         click.echo(fact("goes on", f"{output} has {kept}; remove it to begin anew"))
     products = [kernel for kernel in chosen if kernel.fields["op"] == "gemm"]
-    if products and "clusters" not in found:
-        found["clusters"] = _clusters(zoo, products, opened)
+    sound = [variant for kernel in products for variant in variants[kernel.name] if variant.file not in unsound]
+    if sound and "clusters" not in found:
+        found["clusters"] = _clusters(zoo, sound[0], opened)
         if found["clusters"]:
             click.echo(_words_of_clusters(found["clusters"]))
     _write(output, found)
@@ -193,7 +194,7 @@ def _told(output: Path, found: Mapping[str, Any], chosen: Sequence[Kernel], prod
         yield
     except (KeyboardInterrupt, SystemExit):
         seen = f"{len(found['checks'])} of {len(chosen)} checks and {len(found['timings'])} of {len(products)} timings"
-        click.echo(fact("stopped", f"{output} has {seen}. It may be attached to an issue as it is"), err=True)
+        click.echo(fact("stopped", f"{output} has {seen}. It may be attached to an issue as it is; the same command goes on"), err=True)
         raise
 
 
@@ -269,13 +270,12 @@ def _libraries() -> dict[str, str | None]:
     return found
 
 
-def _clusters(zoo: Zoo, products: Sequence[Kernel], device: Device) -> dict[int, int]:
-    from zoo.checks.gpu import runnable
+def _clusters(zoo: Zoo, variant: Variant, device: Device) -> dict[int, int]:
     from zoo.errors import DriverError
     from zoo.runtime.clusters import clusters_at_once
 
     try:
-        return clusters_at_once(zoo.library, runnable(products[0], device)[0], device)
+        return clusters_at_once(zoo.library, variant, device)
     except DriverError as error:  # what is checked and timed next matters more
         click.echo(f"clusters were not counted: {error}", err=True)
         return {}

@@ -49,10 +49,9 @@ class Work:
     def left(self) -> list[int]:
         return [number for number in self.numbers if number not in self.outcomes]
 
-    def ended(self, number: int | None, words: str, hung: bool) -> None:
-        """The process is gone, while this variant, if any, had its turn."""
-        blamed = self.left if number is None else [number]
-        self.outcomes |= {number: Outcome(0, words) for number in blamed}
+    def blame(self, numbers: Sequence[int], words: str, hung: bool) -> None:
+        """The process is gone because of one of these variants."""
+        self.outcomes |= {number: Outcome(0, words) for number in numbers}
         self.hangs += hung
         if self.hangs >= _MOST_HANGS:
             said = f"not checked: {self.hangs} variants of this kernel hang"
@@ -85,7 +84,7 @@ class Checker:
                 self._alive = time.monotonic()
                 said = self.connection.recv()
                 if isinstance(said, str):
-                    return self._done(said)
+                    return self._gone(said, False) if said else self._done()
                 turn, outcome = said
                 self._turn = self._numbers[turn] if outcome is None else None
                 if outcome is not None:
@@ -97,19 +96,22 @@ class Checker:
             return None
         if not words:
             words, hung = f"no end of a problem after {self._limit:.0f} s: it hangs, or needs a larger --limit", True
-        self.close()
-        work.ended(self._turn, words, hung)
-        return self._done("")
+        return self._gone(words, hung)
 
-    def _done(self, words: str) -> Work:
-        """`words`: why the process checks nothing more, if it says so."""
+    def _gone(self, words: str, hung: bool) -> Work:
+        """The process checks nothing more. Where no variant had its turn, one that is wrong was at fault, or all are: nothing is known."""
+        assert self.work is not None
+        self.close()
+        if self._turn is not None:
+            self.work.blame([self._turn], words, hung)
+        elif len(self.work.left) == len(self._numbers):
+            self.work.blame(self._numbers, words, hung)
+        return self._done()
+
+    def _done(self) -> Work:
         assert self.work is not None
         work, self.work = self.work, None
         work.seconds += time.monotonic() - self._began
-        if words:
-            self.close()
-            if self._turn is not None or len(work.left) == len(self._numbers):  # else what was at fault is known
-                work.ended(self._turn, words, False)
         return work
 
     def close(self) -> None:
