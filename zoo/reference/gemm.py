@@ -19,6 +19,7 @@ from zoo.reference.small_floats import E4M3, decode, decode_e8m0
 BLOCK = 128
 _DEPTH = 32  # of one wgmma along K
 _FRACTION_BITS = 13
+_LEAST_OF_F32 = -126  # the exponent of its smallest normal number, and of subnormal ones
 _CELLS, _PRODUCTS = 1 << 14, 1 << 15  # sums and products that are computed at a time, so that they stay in a cache
 
 
@@ -97,14 +98,19 @@ def chained_sums(
     depth: int,
     fraction_bits: int,
     kept_bits: int,
+    within_f32: bool = False,
 ) -> np.ndarray:
     """The same for operands as numbers and the exponents that count for their alignment, of instructions `depth` along K.
+
+    `within_f32`: sums are f32 between instructions, too, with its subnormal numbers and infinities, and a zero is +0.
 
     Operands are of float32 or float64, whichever holds sums of `depth` products in units of their last bit exactly. Twice the exponent of a
     zero must be that of a normal number even when `fraction_bits` are taken off; `nothing(left.dtype, fraction_bits)` is.
     """
     if len(left) > len(right):  # the inner loops of numpy are along the longer side
-        return np.ascontiguousarray(chained_sums(right, left, right_exponents, left_exponents, depth, fraction_bits, kept_bits).T)
+        return np.ascontiguousarray(
+            chained_sums(right, left, right_exponents, left_exponents, depth, fraction_bits, kept_bits, within_f32).T
+        )
     form = _FORMS[left.dtype]
     left, right, left_exponents, right_exponents = (np.ascontiguousarray(x.T) for x in (left, right, left_exponents, right_exponents))
     (K, M), N = left.shape, right.shape[1]
@@ -120,7 +126,10 @@ def chained_sums(
         for first in range(0, K, depth):
             end = min(first + depth, K)
             some_exponents = np.add(exponents[first:end], right_exponents[first:end, None], out=of_products[: end - first])
-            form.exponents(sums, out=top)
+            if within_f32:
+                _exponents_of_f32(sums, out=top)
+            else:
+                form.exponents(sums, out=top)
             np.maximum(top, some_exponents.max(axis=0), out=top)
             form.power_of_two(top - fraction_bits, out=units)
             form.power_of_two(fraction_bits - top, out=per_unit)
@@ -134,7 +143,10 @@ def chained_sums(
                 for product in some_products:
                     total += product
             np.multiply(total, units, out=sums)
-            form.cut(sums, kept_bits)
+            if within_f32:
+                _cut_to_f32(sums)
+            else:
+                form.cut(sums, kept_bits)
         found[begin : begin + rows] = sums
     return found
 
@@ -171,6 +183,23 @@ class _Form:
 
 
 _FORMS = {np.dtype(np.float32): _Form(np.int32, 23, 127), np.dtype(np.float64): _Form(np.int64, 52, 1023)}
+
+
+def _exponents_of_f32(values: np.ndarray, out: np.ndarray) -> None:
+    """Of f32 in float64; of a zero the least one."""
+    _FORMS[values.dtype].exponents(values, out)
+    np.maximum(out, _LEAST_OF_F32, out=out, where=values != 0)
+
+
+def _cut_to_f32(values: np.ndarray) -> None:
+    """float64 to the nearest f32 towards zero; beyond all of them infinity. A zero is +0."""
+    magnitudes = np.abs(values)
+    subnormal = magnitudes < 2.0**_LEAST_OF_F32
+    _FORMS[values.dtype].cut(values, 23)
+    if subnormal.any():
+        np.copyto(values, np.trunc(values * 2.0**149) * 2.0**-149, where=subnormal)
+    np.copyto(values, np.copysign(np.inf, values), where=magnitudes >= 2.0**128)
+    values += 0.0
 
 
 def nothing(dtype: np.dtype[Any], fraction_bits: int) -> int:
