@@ -33,6 +33,7 @@ _MOST_SECONDS = 10_000_000  # operating systems count no further than some hundr
 _LOOK = 0.5  # seconds between two looks at processes that say nothing
 _TAIL = 2000  # characters of what is wrong with a kernel
 _TIMING = 4  # times as long as a check takes in all, by the number of processes
+_LONG = ("gemm", "norm", "pack", "unpack")  # operations whose checks take longest
 _SAME = ("digest", "device", "capability", "driver", "multiprocessors", "libraries", "shapes")  # of a run that goes on
 
 
@@ -205,9 +206,9 @@ def _a_few(shapes: Sequence[list[int]]) -> list[list[int]]:
 
 
 def _checks(checkers: Sequence[Checker], work: list[Work]) -> Iterator[Work]:
-    """All of the work, by so many processes at once, as it is done; it is taken out of the list as it begins. What has the most variants begins
-    first, for it takes longest."""
-    work.sort(key=lambda one: len(one.left))
+    """All of the work, by so many processes at once, as it is done; it is taken out of the list as it begins. What takes longest begins first:
+    operations whose reference does most, and of those kernels with the most variants."""
+    work.sort(key=lambda one: (one.kernel.fields["op"] in _LONG, len(one.left)))
     try:
         yield from (work.pop(place) for place in reversed(range(len(work))) if not work[place].left)
         while work or any(checker.work for checker in checkers):
