@@ -94,3 +94,47 @@ def test_the_file_is_whole_at_any_time(tmp_path):
     first_run._write(file, {"checks": {}})
     first_run._write(file, {"checks": {"a": 1}})
     assert json.loads(file.read_text()) == {"checks": {"a": 1}} and [path.name for path in tmp_path.iterdir()] == ["seen.json"]
+
+
+def test_another_librarys_job_is_timed_once_for_all_products_and_long_calls_are_not_repeated(stand_in, tmp_path):
+    """torch's product of bf16 takes as long whatever zoo's formats are; at four sizes of a hundred products it was half of a first run."""
+    file = tmp_path / "timing.py"
+    file.write_text(
+        "import json\n"
+        "from zoo.benchmark import measure as m\n"
+        "from zoo.benchmark.rivals import RIVALS, Unavailable\n"
+        "from zoo.packaged import packaged\n"
+        "timed, rounds, calls = [], [], []\n"
+        "class Clock:\n"
+        "    def __init__(self, calls, own): self.calls = calls\n"
+        "    def microseconds(self): return 7.0\n"
+        "    def close(self): pass\n"
+        "def replay(made, own):\n"
+        "    calls.append(len(made)); return Clock(made, own)\n"
+        "def replayed(make, product, device, cache):\n"
+        "    name = next(name for name, rival in RIVALS.items() if rival.make is make)\n"
+        "    timed.append((product.formats, name))\n"
+        "    if name == 'DeepGEMM': raise Unavailable('absent')\n"
+        "    return Clock([], 0)\n"
+        "def in_turns(replays, rounds_of): rounds.append((sorted(replays), rounds_of)); return dict.fromkeys(replays, 7.0)\n"
+        "m.Replay, m.replayed, m.in_turns, m.microseconds_of = replay, replayed, in_turns, lambda call, own: 9000.0\n"
+        "rivals = {name: RIVALS[name] for name in ('torch bf16', 'DeepGEMM')}\n"
+        "brief, seen = m.Brief(), []\n"
+        "for name in ('gemm.fp8b128.dense', 'gemm.bf16_mxfp4.dense', 'gemm.bf16_mxfp4.dense'):\n"
+        "    found = m.measure(packaged, name, {'M': 4096, 'N': 24576, 'K': 1536}, {}, None, 0, None, rivals, brief)\n"
+        "    seen.append(dict(found.rivals))\n"
+        "m.measure(packaged, 'gemm.fp8b128.dense', {'M': 4096, 'N': 24576, 'K': 1536}, {}, None, 0, None, rivals)\n"
+        "print(json.dumps([timed, rounds, calls, seen]))\n"
+    )
+    run = program(stand_in, [sys.executable, str(file)])
+    timed, rounds, calls, seen = json.loads(run.stdout.splitlines()[-1])
+    both = {"torch bf16": 7.0, "DeepGEMM": "absent"}
+    assert seen == [both] * 3
+    assert timed[:3] == [["fp8b128", "torch bf16"], ["fp8b128", "DeepGEMM"], ["bf16_mxfp4", "DeepGEMM"]] and len(timed) == 5
+    assert rounds == [
+        [["copy", "kernel", "torch bf16"], 7],
+        [["copy", "kernel"], 7],
+        [["copy", "kernel"], 7],
+        [["copy", "kernel", "torch bf16"], 21],
+    ]
+    assert calls[:6] == [2] * 6 and calls[6:] == [20, 20]
