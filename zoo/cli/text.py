@@ -51,8 +51,7 @@ class Steps:
 
     def begin(self, what: str) -> None:
         if self._shown:
-            passed = time.monotonic() - self._began
-            left = passed / self._weight * (self._weights - self._weight) if self._weight else None
+            left = (time.monotonic() - self._began) / self._weight * (self._weights - self._weight) if self._weight else None
             estimate = "" if left is None else f", about {f'{left / 60:.0f} min' if left > 90 else f'{left:.0f} s'} left"
             line = cut(f"{self._done + 1} of {self._total}{estimate}: {what}", _stderr_width() - 1)
             click.echo(f"\r\033[K{line}", err=True, nl=False)
