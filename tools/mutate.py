@@ -203,6 +203,8 @@ TESTS = {
     "zoo/cli/[rv]e*.py": ("tests/cli/test_evidence.py tests/cli/test_digest.py tests/cli/test_verify.py",),
     "zoo/cli/text.py": ("tests/cli/test_text.py tests/cli/test_documented_output.py tests/cli/test_width.py",),
     "zoo/cli/first_run.py": ("tests/cli/test_first_run_steps.py", "tests/cli/test_first_run.py"),
+    "zoo/cli/one_checker.py": ("tests/cli/test_one_checker.py",),
+    "zoo/checks/remembered.py": ("tests/checks/test_remembered.py",),
     "zoo/cli/system.py": ("tests/interruptions/test_records.py",),
     "zoo/cli/export.py": ("tests/cli/test_export.py tests/cli/test_digest.py",),
     "zoo/cli/contract.py": ("tests/cli/test_show.py",),

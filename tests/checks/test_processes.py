@@ -25,16 +25,21 @@ class Saying:
 
     word: str
     process: int
+    together: bool = False
 
-    def check(self, zoo, kernel, variant):
+    def check(self, zoo, kernel, variants):
         ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         words = f"{self.word} {kernel.name} {zoo.directory} {os.getpid() == self.process} {ignored} {threads()}"
-        return Outcome(kernel.variants.index(variant), words)
+        yield 0, None
+        for turn in reversed(range(len(variants))):
+            yield turn, Outcome(kernel.variants.index(variants[turn]), words)
 
 
 @dataclass
 class Ending:
-    def check(self, zoo, kernel, variant):
+    together: bool = False
+
+    def check(self, zoo, kernel, variants):
         os._exit(3)
 
 
@@ -46,19 +51,22 @@ def test_a_process_answers_for_the_variant_that_it_was_sent(monkeypatch):
     monkeypatch.setattr(processes, "_own", None, raising=False)
     try:
         processes._start(packaged.directory, Saying("here", os.getpid()))
-        assert processes._check_in_process(KERNEL.name, 1) == Outcome(1, f"here {KERNEL.name} {packaged.directory} True True {threads()}")
+        assert processes._check_in_process(KERNEL.name, [1]) == [
+            (0, Outcome(1, f"here {KERNEL.name} {packaged.directory} True True {threads()}"))
+        ]
     finally:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_each_outcome_is_that_of_its_place_in_the_work(jobs, monkeypatch):
+def test_each_outcome_is_that_of_its_place_in_the_work(jobs, together, monkeypatch):
     """Nor does numpy start as many threads in each of many processes as there are cores, unless somebody asked for it."""
     for library in ("OMP", "OPENBLAS", "MKL"):
         monkeypatch.setenv(f"{library}_NUM_THREADS", "3")  # which is taken back afterwards, and what was set meanwhile with it
     for library in ("OMP", "OPENBLAS"):
         del os.environ[f"{library}_NUM_THREADS"]
-    found = dict(processes.outcomes(packaged, WORK, Saying("there", os.getpid()), jobs))
+    found = dict(processes.outcomes(packaged, WORK, Saying("there", os.getpid(), together), jobs))
     alone = jobs == 1
     words = f"there {KERNEL.name} {packaged.directory} {alone} {not alone} {[None, None, '3'] if alone else ['1', '1', '3']}"
     assert found == {place: Outcome(len(WORK) - 1 - place, words) for place in range(len(WORK))}
@@ -74,12 +82,13 @@ class Slow:
     """A place that leaves a mark of each variant; all but the first of them take a while."""
 
     folder: Path
+    together: bool = False
 
-    def check(self, zoo, kernel, variant):
-        number = kernel.variants.index(variant)
+    def check(self, zoo, kernel, variants):
+        number = kernel.variants.index(variants[0])
         time.sleep(0.5 * (number > 0))
         (self.folder / f"{number} {time.monotonic_ns()}").touch()
-        return Outcome(number, "done")
+        yield 0, Outcome(number, "done")
 
 
 def test_who_wants_no_more_outcomes_does_not_wait_for_all_of_the_work(tmp_path):
@@ -90,3 +99,22 @@ def test_who_wants_no_more_outcomes_does_not_wait_for_all_of_the_work(tmp_path):
     assert next(found)[1] == Outcome(0, "done")
     found.close()
     assert 1 <= len(os.listdir(tmp_path)) < len(work)
+
+
+@dataclass
+class Counting:
+    """How many variants each process is given at once."""
+
+    together: bool
+
+    def check(self, zoo, kernel, variants):
+        return ((turn, Outcome(len(variants), kernel.name)) for turn in range(len(variants)))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_variants_of_a_kernel_share_a_process_where_that_is_asked_and_never_with_another_kernels(jobs):
+    other = packaged.kernel("scales.unblocked")
+    work = [*WORK, *[(other, variant) for variant in other.variants]]
+    found = dict(processes.outcomes(packaged, work, Counting(True), jobs))
+    assert found == {place: Outcome(len(kernel.variants), kernel.name) for place, (kernel, _) in enumerate(work)}
+    assert {one.checks for one in dict(processes.outcomes(packaged, work, Counting(False), jobs)).values()} == {1}

@@ -182,6 +182,19 @@ def test_long_steps_tell_how_long_the_rest_takes(monkeypatch, capsys):
     assert max(map(len, drawn)) < 60
 
 
+def test_steps_that_weigh_more_count_for_more_of_the_time_and_for_one_step(monkeypatch, capsys):
+    clock = iter([0.0, 10.0, 50.0])
+    monkeypatch.setattr(text_module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    steps = Steps(3, weights=9)
+    steps.end("a")
+    steps.begin("b")
+    steps.end("b", weight=4)
+    steps.begin("c")
+    drawn = [line for line in capsys.readouterr().err.split("\r\033[K") if line]
+    assert drawn == ["2 of 3, about 80 s left: b", "3 of 3, about 40 s left: c"]
+
+
 def test_long_steps_say_nothing_of_themselves_in_a_pipe(capsys):
     steps = Steps(2)
     steps.begin("a")

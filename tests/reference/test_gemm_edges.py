@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from zoo.reference import gemm
 from zoo.reference.block_formats import NAN
 from zoo.reference.float32 import fused_multiply_add
 from zoo.reference.gemm import (
@@ -179,3 +180,42 @@ def test_every_nan_is_the_one_nan(dtype, bits):
     found = rounded(values, dtype)
     assert found.view(np.uint32 if dtype == "f32" else np.uint16)[:3].tolist() == [bits] * 3 and found[3] == 1
     assert np.float32(NAN).view(np.uint32) == 0x7FFFFFFF
+
+
+@pytest.mark.parametrize("within_f32", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_do_not_depend_on_how_many_are_worked_out_at_a_time_or_on_which_side(monkeypatch, dtype, within_f32):
+    """Blocks of rows, parts of an instruction and the side that numpy's loops run along are for speed alone."""
+    if within_f32 and dtype == np.float32:
+        return
+    random, bits = np.random.default_rng(9), (13, 13) if dtype == np.float32 else (25, 23)
+    numbers = [np.ldexp(random.integers(-15, 16, (rows, 70)), random.integers(-6, 8, (rows, 70))) for rows in (5, 23)]
+    values = [x.astype(dtype) for x in numbers]
+    kind = np.int8 if dtype == np.float32 else np.int16
+    exponents = [np.where(x == 0, gemm.nothing(np.dtype(dtype), bits[0]), np.frexp(x)[1]).astype(kind) for x in numbers]
+    expected = gemm.chained_sums(*values, *exponents, 32, *bits, within_f32)
+    assert np.unique(expected).size > 100
+    for cells, products in ((1, 1), (23, 40), (50, 10_000)):
+        monkeypatch.setattr(gemm, "_CELLS", cells)
+        monkeypatch.setattr(gemm, "_PRODUCTS", products)
+        for order in (1, -1):
+            found = gemm.chained_sums(*values[::order], *exponents[::order], 32, *bits, within_f32)
+            assert (found if order == 1 else found.T).tobytes() == expected.tobytes()
+
+
+def test_sums_of_f32_end_where_f32_does():
+    """Its subnormal numbers are cut at 2^-149, what is beyond its largest number is infinite, and no zero is negative."""
+    ones = np.ones((1, 2))
+
+    def found(*terms):
+        exponents = [[int(np.frexp(term)[1]) - 1 for term in terms]]
+        sums = gemm.chained_sums(
+            np.array([terms]), ones[:, : len(terms)], np.array(exponents, np.int16), np.zeros((1, len(terms)), np.int16), 32, 25, 23, True
+        )
+        return float(sums[0, 0])
+
+    assert found(2.0**-149) == 2.0**-149 and found(1.5 * 2.0**-149) == 2.0**-149 and found(-(2.0**-150)) == 0
+    assert not np.signbit(found(-(2.0**-150))) and found(-1.75 * 2.0**-148) == -1.5 * 2.0**-148
+    assert found(2.0**127, 2.0**127) == np.inf and found(-(2.0**127), -(2.0**127)) == -np.inf
+    largest = float(np.finfo(np.float32).max)
+    assert found(largest) == largest and found(largest, 2.0**103) == largest and found(1 + 2.0**-23, 2.0**-24) == 1 + 2.0**-23

@@ -14,7 +14,7 @@ _LONG_ENOUGH = 5000  # microseconds of a replay; long calls need no repetition b
 _CACHES = 3  # the rotating sets hold this many times the L2 cache
 _MOST_SETS = 512
 _MOST_MEMORY = 0.3  # of what is free, for the sets of the kernel; each of the copies takes as much again
-_WARMUPS, _ROUNDS = 3, 21
+_WARMUPS, ROUNDS, FEW_ROUNDS = 3, 21, 7
 _Step = TypeVar("_Step", bound=Callable[..., object])
 
 
@@ -38,7 +38,7 @@ def how_many_sets(one_set: int, cache: int) -> int:
     return max(1, min(wanted, int(_MOST_MEMORY * free) // one_set))
 
 
-def in_turns(replays: Mapping[str, Timed], rounds: int = _ROUNDS) -> dict[str, float]:
+def in_turns(replays: Mapping[str, Timed], rounds: int = ROUNDS) -> dict[str, float]:
     """The median time of each. Turns come in another order every round, so that nobody always follows the hottest."""
     seen: dict[str, list[float]] = {what: [] for what in replays}
     for turn in range(_WARMUPS + rounds):
@@ -83,6 +83,15 @@ class Replay:
         driver.check(cuda.cuGraphExecDestroy(self._graph), "freeing a graph")
         for event in (self._start, self._stop):
             driver.check(cuda.cuEventDestroy(event), "freeing an event")
+
+
+def microseconds_of(call: Callable[[int], object], stream: int) -> float:
+    """About how long a call takes: a graph of it alone, run a second time."""
+    replay = Replay([call], stream)
+    try:
+        return [replay.microseconds() for _ in range(2)][-1]
+    finally:
+        replay.close()
 
 
 class TorchReplay:

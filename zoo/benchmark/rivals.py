@@ -40,6 +40,13 @@ class Case(NamedTuple):
 class Rival:
     make: Callable[[Any, Product, str], Case]
     less: str = ""  # what it does less than zoo; empty: the same job
+    any_formats: bool = False  # whether it multiplies elements of its own, whatever the product's are
+
+    def job(self, product: Product) -> Product:
+        """What the library does for a product: products of the same job take it as long."""
+        if not self.any_formats:
+            return product
+        return replace(product, formats="", epilogue="" if product.epilogue == "stored" else product.epilogue)
 
 
 def torch_block_wise(torch: Any, product: Product, device: str) -> Case:
@@ -195,8 +202,8 @@ RIVALS: Mapping[str, Rival] = {
     "triton_kernels": Rival(triton_kernels),
     "humming": Rival(humming, "sums of FP8 rows are never promoted"),
     "torch row-wise": Rival(torch_row_wise, "one scale for each row"),
-    "torch tensor-wise": Rival(torch_tensor_wise, "one scale for each matrix, and one matrix for all groups"),
-    "torch bf16": Rival(torch_bf16, "no scales; its weights have more bytes"),
+    "torch tensor-wise": Rival(torch_tensor_wise, "one scale for each matrix, and one matrix for all groups", any_formats=True),
+    "torch bf16": Rival(torch_bf16, "no scales; its weights have more bytes", any_formats=True),
 }
 
 

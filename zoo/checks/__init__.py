@@ -95,7 +95,7 @@ _FOUR_BIT = {
     for extra in ("", ".swiglu", ".swiglu_fp8b128", ".stored", ".swiglu_stored", ".swiglu_fp8b128_stored")
 }
 
-__all__ = ["NoChecks", "Outcome", "check", "problems"]
+__all__ = ["NoChecks", "Outcome", "check", "check_in_turns", "problems"]
 
 
 @dataclass(frozen=True)
@@ -141,18 +141,63 @@ def check(
 
     Unless `exactly`, elements may be as far off as a problem says: its bits are those of a rule that no GPU has confirmed.
     """
-    ran = left_out = 0
-    for problem in problems(kernel, variant):
+    outcomes = check_in_turns(kernel, [variant], execute, most_elements, poisons, exactly)
+    return next(outcome for _, outcome in outcomes if outcome is not None)
+
+
+def check_in_turns(
+    kernel: Kernel,
+    variants: Sequence[Variant],
+    execute: Executor,
+    most_elements: int | None = None,
+    poisons: Sequence[int] = POISONS,
+    exactly: bool = True,
+) -> Iterator[tuple[int, Outcome | None]]:
+    """The same for several variants, each problem by all of them: they ask for the same operands and products, which are worked out once.
+
+    (place of a variant, None) whenever a problem of that variant is next, and (place, outcome) when the variant has no more.
+    """
+    waiting = {place: _Under(iter(problems(kernel, variant))) for place, variant in enumerate(variants)}
+    while waiting:
+        for place, under in list(waiting.items()):
+            yield place, None
+            outcome = under.next_problem(kernel, variants[place], execute, most_elements, poisons, exactly)
+            if outcome is not None:
+                del waiting[place]
+                yield place, outcome
+
+
+@dataclass
+class _Under:
+    """A variant that is being checked."""
+
+    problems: Iterator[Problem]
+    ran: int = 0
+    left_out: int = 0
+
+    def next_problem(
+        self,
+        kernel: Kernel,
+        variant: Variant,
+        execute: Executor,
+        most_elements: int | None,
+        poisons: Sequence[int],
+        exactly: bool,
+    ) -> Outcome | None:
+        """What is known of the variant after the next problem, if that is all."""
+        problem = next(self.problems, None)
+        if problem is None:
+            return Outcome(
+                self.ran, None if self.ran else "no problem has sizes that this variant takes; add one to its checks", self.left_out
+            )
         if most_elements is not None and problem.elements > most_elements:
-            left_out += 1
-            continue
+            self.left_out += 1
+            return None
         try:
             error = difference(problem, kernel, variant, execute, poisons, exactly)
         except VariantError:
-            continue  # sizes that this variant does not take; another one does
+            return None  # sizes that this variant does not take; another one does
         except (DriverError, EmulationError) as failure:
             error = str(failure)
-        ran += 1
-        if error is not None:
-            return Outcome(ran, f"{problem.name}: {error}", left_out)
-    return Outcome(ran, None if ran else "no problem has sizes that this variant takes; add one to its checks", left_out)
+        self.ran += 1
+        return None if error is None else Outcome(self.ran, f"{problem.name}: {error}", self.left_out)

@@ -17,8 +17,9 @@ import ml_dtypes
 import numpy
 
 from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Problem, numbers_of_multiprocessors
+from zoo.checks.products import exact_block_scaled, gemm_block_scaled
 from zoo.contract.manifest import Kernel, Variant
-from zoo.reference.block_scaled_gemm import KINDS, Kind, error_bound, exact, finished, finished_bound, gemm_block_scaled
+from zoo.reference.block_scaled_gemm import KINDS, Kind, error_bound, finished, finished_bound
 from zoo.reference.layouts import blocked_shape, to_blocked
 from zoo.reference.pack import pack_mxfp4
 from zoo.reference.small_floats import E4M3, E5M2
@@ -144,7 +145,7 @@ class Operands:
     @cached_property
     def bounded(self) -> tuple[numpy.ndarray, numpy.ndarray]:
         """(the exact product, how far sums may be off)"""
-        product, magnitude = exact(*self.arrays, self.formats)
+        product, magnitude = exact_block_scaled(*self.arrays, self.formats)
         return product, error_bound(magnitude, self.sizes[2])
 
     def placed(self, gap: int = 0) -> dict[str, Placed]:

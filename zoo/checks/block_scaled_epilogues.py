@@ -16,10 +16,11 @@ import numpy
 
 from zoo.checks.block_scaled import DTYPES, Operands, argument_has_nan, placed_finish, placed_scales, whole_numbers
 from zoo.checks.problem import Later, Placed, Problem, numbers_of_multiprocessors
+from zoo.checks.products import gemm_block_scaled
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat, block_format
 from zoo.reference.block_scaled_epilogues import Gates, made_of_sums, quantised
-from zoo.reference.block_scaled_gemm import KINDS, gemm_block_scaled
+from zoo.reference.block_scaled_gemm import KINDS
 from zoo.reference.gemm import rounded
 from zoo.reference.groups import gather
 from zoo.reference.layouts import blocked_shape

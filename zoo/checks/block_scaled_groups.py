@@ -15,9 +15,10 @@ import numpy
 
 from zoo.checks.block_scaled import DTYPES, Operands, argument_has_nan, nan_in, placed_scales, random_operands, whole_numbers
 from zoo.checks.problem import Later, NoChecks, Placed, Problem
+from zoo.checks.products import exact_block_scaled, gemm_block_scaled
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
-from zoo.reference.block_scaled_gemm import KINDS, Kind, error_bound, exact, finished, finished_bound, gemm_block_scaled
+from zoo.reference.block_scaled_gemm import KINDS, Kind, error_bound, finished, finished_bound
 from zoo.reference.groups import ALIGNMENT, gather
 
 # (M, N, K, sizes of groups): groups that end within a tile, at its edge, one after it; empty ones first, last and in a row; rows that
@@ -127,7 +128,7 @@ class GroupsOfRows:
 
     @cached_property
     def bounded(self) -> tuple[numpy.ndarray, numpy.ndarray]:
-        product, magnitude = self.of_each(exact)
+        product, magnitude = self.of_each(exact_block_scaled)
         return product, error_bound(magnitude, self.operands.sizes[2])
 
     def d(
@@ -359,7 +360,7 @@ class GroupsAlongK:
             M, N = (len(array) for array in self.operands.arrays[::2])
             values = numpy.zeros((len(self.pieces), M, N), numpy_dtype(dtype)) if before is None else before.copy()
             within = numpy.zeros(values.shape)
-            sums, products = self.of_each(lambda *arrays: (gemm_block_scaled(*arrays),)), self.of_each(exact)
+            sums, products = self.of_each(lambda *arrays: (gemm_block_scaled(*arrays),)), self.of_each(exact_block_scaled)
             for group, piece in enumerate(self.pieces):
                 if piece.stop == piece.start:
                     continue

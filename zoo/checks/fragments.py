@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from itertools import product
 
 import ml_dtypes
 import numpy
 
 from zoo.checks.problem import Later, NoChecks, Placed, Problem, values_of
+from zoo.checks.remembered import remembered
 from zoo.contract.formats import FORMATS
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.fragments import pack_mxfp4, pack_nvfp4, unpack_mxfp4, unpack_nvfp4
@@ -21,6 +22,11 @@ _SHAPES = (
     (1, 8, 4128), (1, 16, 8192), (1, 8, 8224), (1, 8, 16_640), (1, 136, 224), (9, 8, 64), (0, 64, 128), (2, 0, 64),
     (1, 5760, 2880), (2, 576, 7168), (3, 528, 1536), (1, 64, 29_568),
 )  # fmt: skip
+
+
+# Variants pack and unpack the same matrices.
+_packed_nvfp4, _packed_mxfp4 = remembered(megabytes=64)(pack_nvfp4), remembered(megabytes=64)(pack_mxfp4)
+_unpacked_nvfp4, _unpacked_mxfp4 = remembered(megabytes=64)(unpack_nvfp4), remembered(megabytes=64)(unpack_mxfp4)
 
 
 @dataclass(frozen=True)
@@ -76,16 +82,18 @@ def _matrices(q: numpy.ndarray, scales: numpy.ndarray, gap: int) -> dict[str, Pl
 def _nvfp4(words: str, q: numpy.ndarray, scales: numpy.ndarray, order: Order, gap: int, unpacks: bool) -> Problem:
     e4m3, (_, rows, half) = scales.view(ml_dtypes.float8_e4m3fn), q.shape
     if not unpacks:
-        return Problem(words, _matrices(q, e4m3, gap), Later(lambda: {"b": Placed(pack_nvfp4(q, e4m3, **asdict(order)))}), asdict(order))
-    b = pack_nvfp4(q, e4m3, **asdict(order))
-    return Problem(words, {"b": Placed(b)}, Later(lambda: _matrices(*unpack_nvfp4(b, rows, 2 * half, **asdict(order)), gap)), asdict(order))
+        return Problem(words, _matrices(q, e4m3, gap), Later(lambda: {"b": Placed(_packed_nvfp4(q, e4m3, *astuple(order)))}), asdict(order))
+    b = _packed_nvfp4(q, e4m3, *astuple(order))
+    return Problem(
+        words, {"b": Placed(b)}, Later(lambda: _matrices(*_unpacked_nvfp4(b, rows, 2 * half, *astuple(order)), gap)), asdict(order)
+    )
 
 
 def packs_mxfp4(words: str, q: numpy.ndarray, scales: numpy.ndarray, order: Order, gap: int = 0) -> Problem:
     ue8m0 = scales.view(ml_dtypes.float8_e8m0fnu)
 
     def packed() -> dict[str, Placed]:
-        made = pack_mxfp4(q, ue8m0, **asdict(order))
+        made = _packed_mxfp4(q, ue8m0, *astuple(order))
         counts = {} if gap else {"rounded": Placed(made.rounded)}  # an optional result
         return {"b": Placed(made.b), "row_scale": Placed(made.row_scale), **counts}
 
@@ -95,8 +103,11 @@ def packs_mxfp4(words: str, q: numpy.ndarray, scales: numpy.ndarray, order: Orde
 def _mxfp4(words: str, q: numpy.ndarray, scales: numpy.ndarray, order: Order, gap: int, unpacks: bool) -> Problem:
     if not unpacks:
         return packs_mxfp4(words, q, scales, order, gap)
-    made, (_, rows, half) = pack_mxfp4(q, scales.view(ml_dtypes.float8_e8m0fnu), **asdict(order)), q.shape
+    made, (_, rows, half) = _packed_mxfp4(q, scales.view(ml_dtypes.float8_e8m0fnu), *astuple(order)), q.shape
     inputs = {"b": Placed(made.b), "row_scale": Placed(made.row_scale)}
     return Problem(
-        words, inputs, Later(lambda: _matrices(*unpack_mxfp4(made.b, made.row_scale, rows, 2 * half, **asdict(order)), gap)), asdict(order)
+        words,
+        inputs,
+        Later(lambda: _matrices(*_unpacked_mxfp4(made.b, made.row_scale, rows, 2 * half, *astuple(order)), gap)),
+        asdict(order),
     )

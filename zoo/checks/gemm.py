@@ -14,11 +14,12 @@ import numpy
 
 from zoo.checks.gemm_bounds import with_bounds
 from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Problem, dtype_of, numbers_of_multiprocessors
+from zoo.checks.products import gemm_fp8b128, gemm_fp8b128_k_grouped, gemm_fp8b128_k_grouped_of_powers, gemm_fp8b128_of_powers
 from zoo.checks.shared_rest import shared, shares_rest, with_a_rest
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
-from zoo.reference.gemm import accumulated, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded, scaled
-from zoo.reference.gemm_powers_of_two import gemm_fp8b128_k_grouped_of_powers, gemm_fp8b128_of_powers, ue8m0_of_powers
+from zoo.reference.gemm import accumulated, rounded, scaled
+from zoo.reference.gemm_powers_of_two import ue8m0_of_powers
 from zoo.reference.groups import gather
 from zoo.reference.small_floats import decode_e8m0
 

@@ -13,6 +13,8 @@ import numpy
 from zoo.checks.gemm import Sums
 from zoo.checks.layouts import in_rows
 from zoo.checks.problem import Later, NoChecks, Placed, Problem
+from zoo.checks.remembered import remembered
+from zoo.checks.repeated_rows import TOKENS, again, drawn_rows
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.four_bit_gemm import factors_of, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
 from zoo.reference.four_bit_weights import NO_LARGEST, largest_scales, mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
@@ -66,6 +68,10 @@ _PLACES = (
 )
 
 
+# Variants that add up alike share their products.
+_of_bf16, _of_fp8 = remembered(megabytes=64)(gemm_bf16_by_four_bit), remembered(megabytes=64)(gemm_fp8_by_four_bit)
+
+
 @dataclass(frozen=True)
 class Packed:
     """Weights of one group: as the kernel takes them, and the e4m3 or bf16 and powers of two that they stand for."""
@@ -116,8 +122,8 @@ class Way:
 
     def multiplied(self, a: numpy.ndarray, weights: numpy.ndarray, splits: int = 1) -> numpy.ndarray:
         if a.dtype == ml_dtypes.bfloat16:
-            return gemm_bf16_by_four_bit(a, weights, splits)
-        return gemm_fp8_by_four_bit(a, weights, "never" if self.never else "256", self.scales, splits)
+            return _of_bf16(a, weights, splits)
+        return _of_fp8(a, weights, "never" if self.never else "256", self.scales, splits)
 
 
 _PROMOTED, _SCALED, _NEVER, _IF_ASKED = range(4)  # Promotion of src_cu/gemm/hopper_w4/operands.cuh
@@ -437,7 +443,11 @@ def _of_groups(N: int, K: int, formats: str, G: int, with_nan: int | None = None
 @lru_cache(maxsize=64)
 def _tokens(M: int, K: int, formats: str) -> numpy.ndarray:
     """Rows of normal numbers and rows of all magnitudes; no NaN."""
-    random = numpy.random.default_rng(M * 1009 + K)
+    random, drawn = numpy.random.default_rng(M * 1009 + K), drawn_rows(M, K, TOKENS)
+    return again(_any_tokens(random, drawn, K, formats), M)
+
+
+def _any_tokens(random: numpy.random.Generator, M: int, K: int, formats: str) -> numpy.ndarray:
     if _is_bf16(formats):
         any_number = (random.integers(0x3000, 0x4C00, (M, K)) | random.integers(0, 2, (M, K)) << 15).astype(numpy.uint16)
         spread = random.random((M, 1)) < 0.5

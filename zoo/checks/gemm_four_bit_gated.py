@@ -15,6 +15,8 @@ from zoo.checks.gemm_four_bit import ODD_SCALES, Way, stored_weights
 from zoo.checks.layouts import in_rows
 from zoo.checks.pairs import Drawn, Pairs
 from zoo.checks.problem import Later, Placed, Problem
+from zoo.checks.remembered import remembered
+from zoo.checks.repeated_rows import TOKENS, WEIGHTS, again, drawn_rows
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_scaled_epilogues import Gates
 from zoo.reference.four_bit_gated import Steps, h_of_sums, quantised_by, quantised_in_blocks
@@ -294,7 +296,9 @@ class _Problems:
     ) -> Problem:
         """`taken`: the row of a for each row of the result, -1: zeros; `bounds`: the rows of each group; `kinds`: of scales of b, by turns."""
         one, G, N, gap = self.grouping == "dense", len(bounds), 2 * columns, call.gap
-        groups = [self._weights(N, K, call.gates.order, kinds[group % len(kinds)], seed=group % 5) for group in range(max(G, 1))]
+        groups = [
+            _weights(self.formats, self.stored, N, K, call.gates.order, kinds[group % len(kinds)], group % 5) for group in range(max(G, 1))
+        ]
         b = numpy.stack([group.b for group in groups])[:G]
         laid = a if self.of_bf16 else in_rows(permuted_columns(a))
         wide = laid.shape[1] + 16 * gap
@@ -400,37 +404,41 @@ class _Problems:
             kinds[of_rows[-1]] = "NaN"
         return kinds
 
-    def _weights(self, N: int, K: int, order: str, kind: str, seed: int) -> _Weights:
-        """Any codes; scales near each other, with a NaN, of the whole range, negative ones, of mxfp4 zero bytes or larger ones than their rows
-        are said to have; or codes of zero."""
-        random = numpy.random.default_rng([N, K, seed])
-        q: numpy.ndarray = random.integers(0, 256, (N, K // 2), dtype=numpy.uint8)
-        low, high = (0x20, 0x38) if self.of_nvfp4 else (121, 128)
-        if kind == "spread":
-            low, high = (0, 0x7F) if self.of_nvfp4 else (90, 140)
-        scales = random.integers(low, high, (N, K // (16 if self.of_nvfp4 else 32)), dtype=numpy.uint8)
-        if kind == "NaN":
-            scales[N // 3, -1] = scales[N // 2] = 0x7F if self.of_nvfp4 else 0xFF
-        if kind == "smallest":
-            scales[::4] = scales[1::4, 0] = 0
-        if kind == "negative":
-            scales |= random.integers(0, 2, scales.shape, dtype=numpy.uint8) << 7
-        if kind == "zeros":
-            q[::3] &= 0x88
-        if self.of_nvfp4:
-            weights, powers = (nvfp4_as_bf16 if self.of_bf16 else nvfp4_as_e4m3)(q, scales), numpy.full(N, 8, numpy.float32)
-            if self.stored:
-                return _Weights(q, None, weights, powers, scales)
-            return _Weights(pack_nvfp4(q, scales, order, self.tokens), None, weights, powers, None)
-        largest = largest_scales(q, scales)
-        if kind == "capped":
-            largest -= random.integers(0, 6, N, dtype=numpy.uint8)
-        rebased = (mxfp4_as_bf16 if self.of_bf16 else mxfp4_as_e4m3)(q, scales, largest)
-        if self.stored:
-            filled = numpy.append(largest, numpy.full(-N % ROWS, NO_LARGEST, numpy.uint8))
-            return _Weights(q, filled.view(ml_dtypes.float8_e8m0fnu), rebased.weights, rebased.factors, scales)
-        packed = pack_mxfp4(q, scales, order, self.tokens)
-        return _Weights(packed.b, packed.row_scale, rebased.weights, rebased.factors, None)
+
+@remembered(megabytes=160)
+def _weights(formats: str, stored: bool, N: int, K: int, order: str, kind: str, seed: int) -> _Weights:
+    """Any codes; scales near each other, with a NaN, of the whole range, negative ones, of mxfp4 zero bytes or larger ones than their rows
+    are said to have; or codes of zero."""
+    of_bf16, of_nvfp4 = formats.startswith("bf16"), formats.endswith("nvfp4")
+    tokens = "bf16" if of_bf16 else "fp8"
+    random, drawn = numpy.random.default_rng([N, K, seed]), drawn_rows(N, K, WEIGHTS)
+    q: numpy.ndarray = again(random.integers(0, 256, (drawn, K // 2), dtype=numpy.uint8), N)
+    low, high = (0x20, 0x38) if of_nvfp4 else (121, 128)
+    if kind == "spread":
+        low, high = (0, 0x7F) if of_nvfp4 else (90, 140)
+    scales = again(random.integers(low, high, (drawn, K // (16 if of_nvfp4 else 32)), dtype=numpy.uint8), N)
+    if kind == "NaN":
+        scales[N // 3, -1] = scales[N // 2] = 0x7F if of_nvfp4 else 0xFF
+    if kind == "smallest":
+        scales[::4] = scales[1::4, 0] = 0
+    if kind == "negative":
+        scales |= again(random.integers(0, 2, (drawn, scales.shape[1]), dtype=numpy.uint8) << 7, N)
+    if kind == "zeros":
+        q[::3] &= 0x88
+    if of_nvfp4:
+        weights, powers = (nvfp4_as_bf16 if of_bf16 else nvfp4_as_e4m3)(q, scales), numpy.full(N, 8, numpy.float32)
+        if stored:
+            return _Weights(q, None, weights, powers, scales)
+        return _Weights(pack_nvfp4(q, scales, order, tokens), None, weights, powers, None)
+    largest = largest_scales(q, scales)
+    if kind == "capped":
+        largest -= again(random.integers(0, 6, drawn, dtype=numpy.uint8), N)
+    rebased = (mxfp4_as_bf16 if of_bf16 else mxfp4_as_e4m3)(q, scales, largest)
+    if stored:
+        filled = numpy.append(largest, numpy.full(-N % ROWS, NO_LARGEST, numpy.uint8))
+        return _Weights(q, filled.view(ml_dtypes.float8_e8m0fnu), rebased.weights, rebased.factors, scales)
+    packed = pack_mxfp4(q, scales, order, tokens)
+    return _Weights(packed.b, packed.row_scale, rebased.weights, rebased.factors, None)
 
 
 def _with_odd_scales(way: Way, rows: Iterable[int]) -> Way:
@@ -456,4 +464,5 @@ def _groups_apart(placed: Placed, gap: int) -> Placed:
 
 def _tokens(M: int, K: int, of_bf16: bool) -> numpy.ndarray[Any, Any]:
     random = numpy.random.default_rng([M, K])
-    return random.standard_normal((M, K)).astype(ml_dtypes.bfloat16 if of_bf16 else ml_dtypes.float8_e4m3fn)
+    drawn = random.standard_normal((drawn_rows(M, K, TOKENS), K))
+    return again(drawn.astype(ml_dtypes.bfloat16 if of_bf16 else ml_dtypes.float8_e4m3fn), M)

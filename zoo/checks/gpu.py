@@ -6,9 +6,9 @@ a small problem.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 
@@ -18,6 +18,7 @@ from zoo.checks import Outcome
 from zoo.checks.problem import FEW_MULTIPROCESSORS, Buffer, Executor, number_of_multiprocessors, on_multiprocessors
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.resolve import pick_arch, resolve
+from zoo.errors import DriverError
 from zoo.runtime import driver
 from zoo.runtime.arrays import Call, ptr
 from zoo.runtime.device_array import DeviceArray, empty
@@ -32,13 +33,23 @@ def runnable(kernel: Kernel, device: driver.Device) -> list[Variant]:
 
 @dataclass(frozen=True)
 class OnGpu:
-    """Runs all problems of a variant."""
+    """Runs all problems of variants, which take turns."""
 
     ordinal: int = 0
+    together: ClassVar[bool] = True
 
-    def check(self, zoo: Zoo, kernel: Kernel, variant: Variant) -> Outcome:
+    def check(self, zoo: Zoo, kernel: Kernel, variants: Sequence[Variant]) -> Iterator[tuple[int, Outcome | None]]:
         with on_multiprocessors(driver.device(self.ordinal).multiprocessors, FEW_MULTIPROCESSORS):
-            return checks.check(kernel, variant, executor(zoo, self.ordinal), exactly=False)
+            yield from checks.check_in_turns(kernel, variants, executor(zoo, self.ordinal), exactly=False)
+
+    def broken(self) -> str:
+        """Why nothing runs any more in this process, as after an address that is none; empty where something does."""
+        try:
+            with driver.device(self.ordinal).current():
+                driver.check(driver.bindings().cuCtxSynchronize(), "waiting for the device")
+        except DriverError as error:
+            return str(error)
+        return ""
 
 
 def executor(zoo: Zoo, ordinal: int = 0) -> Executor:

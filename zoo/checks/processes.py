@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -18,32 +19,51 @@ from zoo.errors import ZooError
 
 
 class Place(Protocol):
-    """What checks a variant: `gpu.OnGpu` or `emulated.Emulation`. Processes are sent one, so it can be pickled."""
+    """What checks variants: `gpu.OnGpu` or `emulated.Emulation`. Processes are sent one, so it can be pickled."""
 
-    def check(self, zoo: Zoo, kernel: Kernel, variant: Variant) -> Outcome: ...
+    @property
+    def together(self) -> bool:
+        """Whether all variants of a kernel are checked in one process: they share what the reference works out."""
+
+    def check(self, zoo: Zoo, kernel: Kernel, variants: Sequence[Variant]) -> Iterator[tuple[int, Outcome | None]]:
+        """As `checks.check_in_turns` does."""
 
 
 def outcomes(zoo: Zoo, work: Sequence[tuple[Kernel, Variant]], place: Place, jobs: int = 1) -> Iterator[tuple[int, Outcome]]:
     """(position in `work`, outcome) of each, in so many processes, as they finish."""
+    parts = _parts(work, place.together)
     if jobs == 1:
-        for number, (kernel, variant) in enumerate(work):
-            yield number, place.check(zoo, kernel, variant)
+        for numbers in parts:
+            kernel, variants = work[numbers[0]][0], [work[number][1] for number in numbers]
+            for turn, outcome in place.check(zoo, kernel, variants):
+                if outcome is not None:
+                    yield numbers[turn], outcome
         return
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # of numpy, in the processes to come
     spawn = multiprocessing.get_context("spawn")  # a fork would share a driver that was opened here
-    with ProcessPoolExecutor(max(1, min(jobs, len(work))), spawn, _start, (zoo.directory, place)) as pool:
+    with ProcessPoolExecutor(max(1, min(jobs, len(parts))), spawn, _start, (zoo.directory, place)) as pool:
         try:
             waiting = {
-                pool.submit(_check_in_process, kernel.name, kernel.variants.index(variant)): number
-                for number, (kernel, variant) in enumerate(work)
+                pool.submit(_check_in_process, kernel.name, [kernel.variants.index(work[number][1]) for number in numbers]): numbers
+                for numbers in parts
+                for kernel, _ in [work[numbers[0]]]
             }
             for done in as_completed(waiting):
-                yield waiting[done], done.result()
+                for turn, outcome in done.result():
+                    yield waiting[done][turn], outcome
         except BrokenProcessPool:
             raise ZooError("a process of --jobs ended before its work, perhaps for want of memory; give fewer jobs") from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _parts(work: Sequence[tuple[Kernel, Variant]], together: bool) -> list[list[int]]:
+    """Places of what is checked in one process: of each variant, or of all that follow each other and are of one kernel."""
+    if not together:
+        return [[number] for number in range(len(work))]
+    of_kernels = itertools.groupby(range(len(work)), lambda number: work[number][0].name)
+    return [list(numbers) for _, numbers in of_kernels]
 
 
 _own: tuple[Zoo, Place]  # of this process
@@ -55,7 +75,8 @@ def _start(directory: Path, place: Place) -> None:
     _own = (Zoo(directory), place)
 
 
-def _check_in_process(name: str, number: int) -> Outcome:
+def _check_in_process(name: str, places: Sequence[int]) -> list[tuple[int, Outcome]]:
     zoo, place = _own
     kernel = zoo.kernel(name)
-    return place.check(zoo, kernel, kernel.variants[number])
+    found = place.check(zoo, kernel, [kernel.variants[number] for number in places])
+    return [(turn, outcome) for turn, outcome in found if outcome is not None]

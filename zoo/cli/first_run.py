@@ -1,7 +1,7 @@
 """`zoo first-run`: everything that runs on this GPU, checked and timed, in one file.
 
-Each kernel is checked in a process of its own, several at once, and then each product is timed alone. A kernel that hangs or takes the GPU's
-context with it is a line of the file, and the next one begins anew. The file is written after each of them.
+Kernels are checked in several processes at once, and then each product is timed alone. A variant that hangs or takes the GPU's context with it
+is a line of the file, and the next one begins anew. The file is written after each kernel, and a run that was ended goes on where it was.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
-import time
-from collections import deque
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +25,16 @@ from zoo.cli.shape import typed_sizes
 
 if TYPE_CHECKING:
     from zoo.catalog import Zoo
-    from zoo.contract.manifest import Kernel
+    from zoo.cli.one_checker import Checker, Work
+    from zoo.contract.manifest import Kernel, Variant
     from zoo.runtime.driver import Device
 
-_ENDING = 10  # seconds between being asked to end and being made to
 _MOST_SECONDS = 10_000_000  # operating systems count no further than some hundred years
-_LOOK = 0.05  # seconds between two looks at processes
-_TAIL = 2000  # characters of what a process said
-_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}  # of numpy, beside other kernels' checks
+_LOOK = 0.5  # seconds between two looks at processes that say nothing
+_TAIL = 2000  # characters of what is wrong with a kernel
+_TIMING = 4  # times as long as a check takes in all, by the number of processes
+_LONG = ("gemm", "norm", "pack", "unpack")  # operations whose checks take longest
+_SAME = ("digest", "device", "capability", "driver", "multiprocessors", "libraries", "shapes")  # of a run that goes on
 
 
 def _finite(context: click.Context, parameter: click.Parameter, seconds: float) -> float:
@@ -58,8 +57,8 @@ def _sizes(context: click.Context, parameter: click.Parameter, shapes: tuple[str
     "--jobs", type=click.IntRange(1), default=min(16, os.cpu_count() or 1), show_default=True, help="Kernels that are checked at once."
 )
 @click.option(
-    "--limit", type=click.FloatRange(min=1), default=900, show_default=True, callback=_finite,
-    help="Seconds after which a kernel counts as hanging.",
+    "--limit", type=click.FloatRange(min=1), default=180, show_default=True, callback=_finite,
+    help="Seconds after which a problem or the timings of a product count as hanging.",
 )  # fmt: skip
 @click.option(
     "--shape",
@@ -76,10 +75,13 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     Every variant that this GPU runs is held against the reference; then every product is timed, with the variant that its sizes choose,
     beside the products of torch and other libraries that are installed. docs/blackwell.md says what is in the file.
 
+    A run that was ended goes on where it was, if FILE is still there and all else is as it was.
+
     Exit status: 0 all is right, 1 something is wrong.
     """
     from zoo.benchmark.shapes import usual_shapes
-    from zoo.checks.gpu import runnable
+    from zoo.checks.gpu import OnGpu, runnable
+    from zoo.cli.one_checker import Checker, Work
     from zoo.cli.one_timer import Timer
     from zoo.cli.selection import selected
     from zoo.cli.system import ended_in_order
@@ -92,45 +94,96 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     refuse_unwritable(output)
     zoo = collection(context)
     opened = driver.device(device)
-    chosen = [kernel for kernel in selected(zoo, kernels) if runnable(kernel, opened)]
+    hardware = describe(opened)
+    variants = {kernel.name: those for kernel in selected(zoo, kernels) if (those := runnable(kernel, opened))}
+    chosen = [zoo.kernel(name) for name in variants]
     if not chosen:
-        raise click.ClickException(f"nothing of '{kernels}' runs on {opened.name}")
-    machine = {**asdict(describe(opened)), "multiprocessors": opened.multiprocessors}
-    found: dict[str, Any] = {"digest": zoo.digest, "finished": False, **machine, "libraries": _libraries(), "checks": {}, "timings": {}}
+        raise click.ClickException(f"nothing of '{kernels}' runs on {opened.name}, compute capability {hardware.capability}")
+    unsound = _unsound(zoo.directory, variants, chosen, opened.name)
+    machine = {**asdict(hardware), "multiprocessors": opened.multiprocessors}
     watched = management(opened)
-    found["limits"] = watched.limits() if watched else {}
+    found: dict[str, Any] = {"digest": zoo.digest, "finished": False, **machine, "libraries": _libraries(), "shapes": shapes}
+    found |= {"limits": watched.limits() if watched else {}, "checks": {}, "timings": {}}
     click.echo(f"{opened.name}: {count(len(chosen), 'kernel')}; written to {output} as it goes")
+    before = _before(output, found)
+    if before:
+        found |= before
+        kept = f"{count(len(found['checks']), 'check')} and {count(len(found['timings']), 'timing')}"
+        click.echo(fact("goes on", f"{output} has {kept}; remove it to begin anew"))
     products = [kernel for kernel in chosen if kernel.fields["op"] == "gemm"]
-    if products:
-        found["clusters"] = _clusters(zoo, products, opened)
+    sound = [variant for kernel in products for variant in variants[kernel.name] if variant.file not in unsound]
+    if sound and "clusters" not in found:
+        found["clusters"] = _clusters(zoo, sound[0], opened)
         if found["clusters"]:
             click.echo(_words_of_clusters(found["clusters"]))
     _write(output, found)
-    steps = Steps(len(chosen) + len(products))
+    unchecked = [kernel for kernel in chosen if kernel.name not in found["checks"]]
+    untimed = [kernel for kernel in products if kernel.name not in found["timings"]]
+    work = [
+        Work(kernel, [kernel.variants.index(variant) for variant in variants[kernel.name] if variant.file not in unsound])
+        for kernel in unchecked
+    ]
+    steps = Steps(len(work) + len(untimed), len(work) + _TIMING * len(untimed))
+    checkers = [Checker(zoo.directory, OnGpu(device), limit) for _ in range(min(jobs, len(work)))]
     with ended_in_order(), _told(output, found, chosen, products), contextlib.closing(Timer(zoo.directory, device, limit)) as timer:
-        steps.begin(f"checking {count(len(chosen), 'kernel')}, {jobs} at once")
-        for kernel, checked in _checks(context.obj, chosen, device, jobs, limit):
-            found["checks"][kernel.name] = checked
+        steps.begin(f"checking {count(len(work), 'kernel')}, {jobs} at once")
+        for done in _checks(checkers, work):
+            kernel = done.kernel
+            found["checks"][kernel.name] = checked = _checked(done, variants[kernel.name], unsound, asdict(hardware))
             _write(output, found)
             state = "right" if checked["right"] else "WRONG"
-            steps.end(fact(state, f"{kernel.name}: {count(len(runnable(kernel, opened)), 'variant')}, {checked['seconds']:.0f} s"))
+            steps.end(fact(state, f"{kernel.name}: {count(len(variants[kernel.name]), 'variant')}, {checked['seconds']:.0f} s"))
             steps.begin(f"checking kernels, {jobs} at once")
-        for kernel in products:
+            if untimed and not work:
+                timer.begin()  # it loads torch while the last kernels are checked
+        for kernel in untimed:
             steps.begin(f"timing {kernel.name}")
             with Watch(watched) as watch:
-                timed = timer.timed(kernel.name, shapes or _a_few(usual_shapes(kernel)))
+                hangs = found["checks"][kernel.name].get("hangs")
+                timed = {"error": "its checks hang"} if hangs else timer.timed(kernel.name, shapes or _a_few(usual_shapes(kernel)))
             found["timings"][kernel.name] = {**timed, "chip": watch.summary()}
             _write(output, found)
-            steps.end(f"\n{kernel.name}\n{_table(timed)}{_words_of_chip(watch.summary())}")
+            steps.end(f"\n{kernel.name}\n{_table(timed)}{_words_of_chip(watch.summary())}", _TIMING)
         found["finished"] = True
         _write(output, found)
-    wrong = [name for name, checked in found["checks"].items() if not checked["right"]]
+    wrong = [kernel.name for kernel in chosen if not found["checks"][kernel.name]["right"]]
     for name in wrong:
         click.echo(fact("WRONG", f"{name}: {found['checks'][name]['said']}"), err=True)
     click.echo(
         fact("written", f"{output}: {len(chosen) - len(wrong)} of {count(len(chosen), 'kernel')} right. Please attach it to an issue")
     )
     context.exit(1 if wrong else 0)
+
+
+def _unsound(directory: Path, variants: Mapping[str, Sequence[Variant]], kernels: Sequence[Kernel], device: str) -> dict[str, str]:
+    """What is wrong with each file among those that this GPU runs. Where one is missing, all stops before it begins."""
+    from zoo.cli.text import count, progress
+    from zoo.shipped.integrity import file_problem
+
+    ours = [(kernel, variant) for kernel in kernels for variant in variants[kernel.name]]
+    wrong = dict[str, str]()
+    with progress(ours, len(ours), "integrity") as each:
+        for kernel, variant in each:
+            if problem := file_problem(directory / variant.file, kernel, variant):
+                wrong[variant.file] = problem
+    missing = [file for file in wrong if not (directory / file).exists()]
+    if missing:
+        files = len({variant.file for _, variant in ours})
+        words = f"{len(missing)} of the {count(files, 'cubin')} for {device} {'is' if len(missing) == 1 else 'are'} missing in {directory}"
+        few = ", ".join(missing[:3]) + ", ..." * (len(missing) > 3)
+        raise click.ClickException(f"{words}: {few}; reinstall zoo, or restore the folder in a checkout")
+    return wrong
+
+
+def _before(output: Path, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What an earlier run that was ended has seen of the same cubins on the same machine; nothing where there is none."""
+    try:
+        before = json.loads(output.read_bytes())
+        if before["finished"] or any(before[name] != found[name] for name in _SAME):
+            return {}
+        return {name: before[name] for name in ("checks", "timings", "clusters") if name in before}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 @contextlib.contextmanager
@@ -142,7 +195,7 @@ def _told(output: Path, found: Mapping[str, Any], chosen: Sequence[Kernel], prod
         yield
     except (KeyboardInterrupt, SystemExit):
         seen = f"{len(found['checks'])} of {len(chosen)} checks and {len(found['timings'])} of {len(products)} timings"
-        click.echo(fact("stopped", f"{output} has {seen}. It may be attached to an issue as it is"), err=True)
+        click.echo(fact("stopped", f"{output} has {seen}. It may be attached to an issue as it is; the same command goes on"), err=True)
         raise
 
 
@@ -152,61 +205,51 @@ def _a_few(shapes: Sequence[list[int]]) -> list[list[int]]:
     return [shapes[place] for place in sorted({round(last * third / 3) for third in range(4)})]
 
 
-def _checks(
-    cubins: Path | None, kernels: Sequence[Kernel], device: int, jobs: int, limit: float
-) -> Iterator[tuple[Kernel, dict[str, Any]]]:
-    """What was seen of each kernel, so many at once, as they finish. Those with the most variants begin first, for they take longest."""
-    waiting, running = deque(sorted(kernels, key=lambda kernel: -len(kernel.variants))), list[_Check]()
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    running.append(_Check(cubins, waiting.popleft(), device, Path(folder)))
-                for check in [one for one in running if one.over(limit)]:
-                    running.remove(check)
-                    yield check.kernel, check.seen(limit)
-                time.sleep(_LOOK)
-        finally:
-            for check in running:
-                _end(check.process)
+def _checks(checkers: Sequence[Checker], work: list[Work]) -> Iterator[Work]:
+    """All of the work, by so many processes at once, as it is done; it is taken out of the list as it begins. What takes longest begins first:
+    operations whose reference does most, and of those kernels with the most variants."""
+    work.sort(key=lambda one: (one.kernel.fields["op"] in _LONG, len(one.left)))
+    try:
+        yield from (work.pop(place) for place in reversed(range(len(work))) if not work[place].left)
+        while work or any(checker.work for checker in checkers):
+            for checker in checkers:
+                if checker.work is None and work:
+                    checker.begin(work.pop())
+            busy = [checker for checker in checkers if checker.work is not None]
+            connection.wait([checker.connection for checker in busy], _LOOK)
+            for checker in busy:
+                done = checker.look()
+                if done is None:
+                    continue
+                if done.left:
+                    work.append(done)  # in another process
+                else:
+                    yield done
+    finally:
+        for checker in checkers:
+            checker.close()
 
 
-class _Check:
-    """`zoo verify --gpu` of one kernel, in a process of its own."""
+def _checked(done: Work, variants: Sequence[Variant], unsound: Mapping[str, str], machine: Mapping[str, str]) -> dict[str, Any]:
+    """What the file says of a kernel."""
+    from zoo.checks import Outcome
+    from zoo.shipped.evidence import Evidence
 
-    def __init__(self, cubins: Path | None, kernel: Kernel, device: int, folder: Path):
-        self.kernel = kernel
-        self._said, self._errors, self._evidence = (folder / f"{kernel.name}.{what}" for what in ("said", "errors", "json"))
-        given = ("verify", kernel.name, "--gpu", "--device", str(device), "--record-to", str(self._evidence))
-        command = [sys.executable, "-m", "zoo", *(("--cubins", str(cubins)) if cubins else ()), *given]
-        self._began = time.monotonic()
-        with self._said.open("w") as said, self._errors.open("w") as errors:
-            environment = os.environ | _ONE_THREAD
-            self.process = subprocess.Popen(command, stdout=said, stderr=errors, env=environment, start_new_session=True)
-
-    def over(self, limit: float) -> bool:
-        return self.process.poll() is not None or time.monotonic() - self._began > limit
-
-    def seen(self, limit: float) -> dict[str, Any]:
-        status, seconds = self.process.poll(), time.monotonic() - self._began
-        if status is None:
-            _end(self.process)
-            said = f"no end after {limit:.0f} s: it hangs, or needs a larger --limit"
-        else:
-            said = (self._errors.read_text(errors="replace") or self._said.read_text(errors="replace")) if status else ""
-        evidence = json.loads(self._evidence.read_text()) if self._evidence.exists() else {}
-        return {"right": status == 0, "seconds": round(seconds, 1), "said": said.strip()[-_TAIL:], "evidence": evidence}
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """The process, and those that it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=_ENDING)
+    outcomes, wrong = dict[str, Outcome](), list[str]()
+    with tempfile.TemporaryDirectory() as nothing_yet:
+        evidence = Evidence(Path(nothing_yet))
+    for variant in variants:
+        number = done.kernel.variants.index(variant)
+        outcome = done.outcomes[number] if number in done.outcomes else Outcome(0, unsound[variant.file])
+        if outcome.error is not None:
+            wrong.append(f"{variant.name}: {outcome.error}")
+        before = outcomes.get(variant.sha256, Outcome(0, None))  # a cubin may be started under several names
+        seen = outcomes[variant.sha256] = Outcome(before.checks + outcome.checks, before.error or outcome.error)
+        if seen.checks:
+            evidence.add(variant, "gpu", {**machine, "checks": seen.checks, "error": seen.error})
+    records = {variant.sha256: record for variant in variants if (record := evidence.of(variant))}
+    said = {"right": not wrong, "seconds": round(done.seconds, 1), "said": textwrap.shorten("; ".join(wrong), _TAIL), "evidence": records}
+    return {**said, "hangs": True} if done.hangs else said
 
 
 def _write(output: Path, found: Mapping[str, Any]) -> None:
@@ -228,13 +271,12 @@ def _libraries() -> dict[str, str | None]:
     return found
 
 
-def _clusters(zoo: Zoo, products: Sequence[Kernel], device: Device) -> dict[int, int]:
-    from zoo.checks.gpu import runnable
+def _clusters(zoo: Zoo, variant: Variant, device: Device) -> dict[int, int]:
     from zoo.errors import DriverError
     from zoo.runtime.clusters import clusters_at_once
 
     try:
-        return clusters_at_once(zoo.library, runnable(products[0], device)[0], device)
+        return clusters_at_once(zoo.library, variant, device)
     except DriverError as error:  # what is checked and timed next matters more
         click.echo(f"clusters were not counted: {error}", err=True)
         return {}

@@ -42,22 +42,23 @@ def fact(label: str, words: str) -> str:
 
 class Steps:
     """How far a command of a few long steps is, and how long the rest takes if steps take as long as those before: a line on stderr, which
-    what the command prints replaces. Nothing where stderr is no terminal."""
+    what the command prints replaces. Nothing where stderr is no terminal. `weights`: those of all steps together, where some take longer than others."""
 
-    def __init__(self, total: int):
+    def __init__(self, total: int, weights: int | None = None):
         self._total, self._done, self._began = total, 0, time.monotonic()
+        self._weights, self._weight = weights or total, 0
         self._shown = sys.stderr.isatty()
 
     def begin(self, what: str) -> None:
         if self._shown:
-            left = (time.monotonic() - self._began) / self._done * (self._total - self._done) if self._done else None
+            left = (time.monotonic() - self._began) / self._weight * (self._weights - self._weight) if self._weight else None
             estimate = "" if left is None else f", about {f'{left / 60:.0f} min' if left > 90 else f'{left:.0f} s'} left"
             line = cut(f"{self._done + 1} of {self._total}{estimate}: {what}", _stderr_width() - 1)
             click.echo(f"\r\033[K{line}", err=True, nl=False)
 
-    def end(self, text: str) -> None:
+    def end(self, text: str, weight: int = 1) -> None:
         """The step is done, and this is what to print of it."""
-        self._done += 1
+        self._done, self._weight = self._done + 1, self._weight + weight
         if self._shown:
             click.echo("\r\033[K", err=True, nl=False)
         click.echo(text)

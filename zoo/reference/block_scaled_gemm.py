@@ -8,15 +8,14 @@ Elements lie as quantisers store them, (rows, K), or (rows, K / 2) bytes of two 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from zoo.reference.gemm import rounded
+from zoo.reference.gemm import chained_sums, nothing, rounded
 from zoo.reference.small_floats import E2M1, E4M3, E5M2, ElementFormat, decode, decode_e8m0, unpack_e2m1
 
-_NOTHING = -1000  # the exponent of a zero: never the largest
+_NOTHING = nothing(np.dtype(np.float64), 35)  # the exponent of a zero: never the largest
 _PRODUCTS_AT_ONCE = 1 << 20
 _GROUP = 16  # products of two e2m1 that are added up exactly
 
@@ -85,6 +84,11 @@ class Operand:
     def rows(self, rows: slice) -> Operand:
         return Operand(self.values[rows], self.exponents[rows], self.scales[rows], self.scale_exponents[rows])
 
+    def all_exponents(self, block: int, K: int) -> np.ndarray:
+        """Of the first K elements of each row, times their scales."""
+        own, scales = self.exponents[:, :K], np.repeat(self.scale_exponents, block, axis=1)[:, :K]
+        return np.where(self.values[:, :K] == 0, np.int16(_NOTHING), own + scales)
+
     def exact(self, block: int, K: int) -> np.ndarray:
         """What the first K elements of each row stand for."""
         return np.asarray(self.values[:, :K] * np.repeat(self.scales, block, axis=1)[:, :K])
@@ -101,29 +105,25 @@ def _exponents(codes: np.ndarray, element: ElementFormat) -> np.ndarray:
 
 def _sums(left: Operand, right: Operand, kind: Kind, begin: int, end: int) -> np.ndarray:
     """Of the elements from begin to end: a multiple of instructions, but for those at the end of K."""
-    add: Callable[[np.ndarray, Operand, Operand, slice, Kind], np.ndarray] = _add_packed if all(kind.packed) else _add_wide
+    if not all(kind.packed):
+        return _sums_of_wide(left, right, kind, slice(begin, end))
     sums = np.zeros((len(left.values), len(right.values)), np.float32)
     together = max(1, _PRODUCTS_AT_ONCE // (kind.step * max(1, sums.shape[1])))
     for row in range(0, len(sums), together):
         rows = slice(row, row + together)
         for first in range(begin, end, kind.step):
-            sums[rows] = add(sums[rows], left.rows(rows), right, slice(first, min(first + kind.step, end)), kind)
+            sums[rows] = _add_packed(sums[rows], left.rows(rows), right, slice(first, min(first + kind.step, end)), kind)
     return sums
 
 
-def _add_wide(sums: np.ndarray, left: Operand, right: Operand, elements: slice, kind: Kind) -> np.ndarray:
-    """One instruction of kind mxf8f6f4: 32 products and the sum so far, aligned to the largest exponent among them.
+def _sums_of_wide(left: Operand, right: Operand, kind: Kind, elements: slice) -> np.ndarray:
+    """Instructions of kind mxf8f6f4: 32 products and the sum so far, aligned to the largest exponent among them.
 
-    Each is cut, towards zero, to 25 bits below it. A product has the exponents of both factors and of both scales.
+    Each is cut, towards zero, to 25 bits below it. A product has the exponents of both factors and of both scales, which are powers of two.
     """
-    block = elements.start // kind.block
-    scale = left.scales[:, None, block] * right.scales[None, :, block]
-    products = left.values[:, None, elements] * right.values[None, :, elements] * scale[:, :, None]
-    exponents = (left.exponents[:, None, elements] + right.exponents[None, :, elements]).max(axis=2)
-    exponents = exponents + left.scale_exponents[:, None, block] + right.scale_exponents[None, :, block]
-    unit = _unit(np.maximum(exponents, _exponents_of_sums(sums)), 25)
-    total = np.trunc(sums / unit) + np.trunc(products / unit[:, :, None]).sum(axis=2)
-    return _to_f32_towards_zero(total * unit)
+    a, b = (operand.exact(kind.block, elements.stop)[:, elements] for operand in (left, right))
+    of_a, of_b = (operand.all_exponents(kind.block, elements.stop)[:, elements] for operand in (left, right))
+    return chained_sums(a, b, of_a, of_b, kind.step, 25, 23, within_f32=True)
 
 
 def _add_packed(sums: np.ndarray, left: Operand, right: Operand, elements: slice, kind: Kind) -> np.ndarray:

@@ -17,11 +17,11 @@ import itertools
 import numpy as np
 
 from zoo.reference.float32 import fused_multiply_add
-from zoo.reference.gemm import chained_sums, partial_sums
+from zoo.reference.gemm import chained_sums, distinct_rows, nothing, partial_sums
 
 CHUNK = 64  # of K: two instructions
 SPANS = {"256": 256, "128": 128, "never": None}  # of K, until partial sums are added up in f32
-_NOTHING = -1000
+_NOTHING = nothing(np.dtype(np.float64), 25)
 
 
 def instruction_order(columns: int) -> np.ndarray:
@@ -38,15 +38,13 @@ def gemm_fp8_by_four_bit(
     With `splits`, the blocks of 256 are cut into so many shares, whose sums are added up in order.
     """
     order = instruction_order(a.shape[1])
-    a, weights = (_ordered(x, order) for x in (a, weights))
-    shares = [_share(a, weights, promotion, a_scale, cut) for cut in itertools.pairwise(shares_of(len(order), splits))]
-    if splits == 1:
-        return shares[0]
-    total = np.zeros_like(shares[0])
+    (a, of_rows), (weights, of_columns) = (distinct_rows(_ordered(x, order)) for x in (a, weights))
+    shares = [_share(a, weights, of_rows, promotion, a_scale, cut) for cut in itertools.pairwise(shares_of(len(order), splits))]
+    total = shares[0] if splits == 1 else np.zeros_like(shares[0])
     with np.errstate(all="ignore"):
-        for share in shares:
+        for share in shares if splits > 1 else ():
             total = total + share
-    return total
+    return total[:, of_columns]
 
 
 def shares_of(columns: int, splits: int) -> list[int]:
@@ -55,15 +53,17 @@ def shares_of(columns: int, splits: int) -> list[int]:
     return [*(blocks * split // splits * 256 for split in range(splits)), columns]
 
 
-def _share(a: np.ndarray, weights: np.ndarray, promotion: str, a_scale: np.ndarray | None, cut: tuple[int, int]) -> np.ndarray:
-    """Of these columns, in the order of instructions."""
+def _share(
+    a: np.ndarray, weights: np.ndarray, of_rows: np.ndarray, promotion: str, a_scale: np.ndarray | None, cut: tuple[int, int]
+) -> np.ndarray:
+    """Of these columns, in the order of instructions; of_rows: which of a's rows each row of the result is of."""
     span = 128 if a_scale is not None else SPANS[promotion]
     begin, end = cut
-    sums = np.zeros((len(a), len(weights)), np.float32)
+    sums = np.zeros((len(of_rows), len(weights)), np.float32)
     with np.errstate(all="ignore"):
         for first in range(begin, end, span or max(end - begin, 1)):
             columns = slice(first, min(first + span, end) if span else end)
-            partial = partial_sums(a[:, columns], weights[:, columns])
+            partial = partial_sums(a[:, columns], weights[:, columns])[of_rows]
             sums = sums + partial if a_scale is None else fused_multiply_add(partial, a_scale[:, first // 128, None], sums)
         if a_scale is not None and (end - begin + 127) // 128 % 2:
             sums = sums + np.float32(0)  # K is filled up to whole blocks of 256: -0 becomes 0
@@ -99,14 +99,14 @@ def gemm_bf16_by_four_bit(a: np.ndarray, weights: np.ndarray, splits: int = 1) -
 
     With `splits`, the blocks of 256 are cut into so many shares, whose sums are added up in order.
     """
-    a, weights = (_of_whole_chunks(x) for x in (a, weights))
+    (a, of_rows), (weights, of_columns) = (distinct_rows(_of_whole_chunks(x)) for x in (a, weights))
     total = np.zeros((len(a), len(weights)), np.float32)
     with np.errstate(all="ignore"):
         for begin, end in itertools.pairwise(shares_of(a.shape[1], splits)):
             left, right = a[:, begin:end], weights[:, begin:end]
             share = chained_sums(left.astype(np.float64), right.astype(np.float64), _exponents(left), _exponents(right), 16, 25, 23)
             total = share if splits == 1 else total + share
-    return total
+    return np.asarray(total[of_rows][:, of_columns])
 
 
 def exact(a: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

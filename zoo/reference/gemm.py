@@ -5,6 +5,9 @@ The tensor core's rule is that of docs/emulator.md, written down a second time: 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from zoo.reference.block_formats import NAN
@@ -16,8 +19,8 @@ from zoo.reference.small_floats import E4M3, decode, decode_e8m0
 BLOCK = 128
 _DEPTH = 32  # of one wgmma along K
 _FRACTION_BITS = 13
-_NOTHING = -1000  # the exponent of a zero: never the largest
-_CELLS = 1 << 15  # sums that are computed at a time, so that they stay in a cache
+_LEAST_OF_F32 = -126  # the exponent of its smallest normal number, and of subnormal ones
+_CELLS, _PRODUCTS = 1 << 14, 1 << 15  # sums and products that are computed at a time, so that they stay in a cache
 
 
 def gemm_fp8b128(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.ndarray, splits: int = 1) -> np.ndarray:
@@ -84,8 +87,7 @@ def partial_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     Every product and the sum so far are cut, towards zero, to 13 fraction bits below the largest exponent among them
     (of a product: the sum of its factors'), added exactly, and the sum is cut to 13 fraction bits.
     """
-    left, right = decode(a, E4M3).astype(np.float64), decode(b, E4M3).astype(np.float64)
-    return chained_sums(left, right, _exponents(a), _exponents(b), _DEPTH, _FRACTION_BITS, _FRACTION_BITS)
+    return chained_sums(decode(a, E4M3), decode(b, E4M3), _exponents(a), _exponents(b), _DEPTH, _FRACTION_BITS, _FRACTION_BITS)
 
 
 def chained_sums(
@@ -96,32 +98,116 @@ def chained_sums(
     depth: int,
     fraction_bits: int,
     kept_bits: int,
+    within_f32: bool = False,
 ) -> np.ndarray:
-    """The same for operands as float64 and the exponents that count for their alignment, of instructions `depth` along K."""
-    right, right_exponents = np.ascontiguousarray(right.T), np.ascontiguousarray(right_exponents.T)
-    found = np.empty((len(left), right.shape[1]), np.float32)
-    rows = max(1, _CELLS // max(right.shape[1], 1))
-    for begin in range(0, len(left), rows):
-        some, exponents = left[begin : begin + rows].T, left_exponents[begin : begin + rows].T
-        sums = np.zeros((some.shape[1], right.shape[1]))
-        product, exponent = np.empty_like(sums), np.empty(sums.shape, np.int16)  # nothing is allocated in the innermost loops
-        for first in range(0, len(right), depth):
-            instruction = range(first, min(first + depth, len(right)))
-            top = np.where(sums == 0, _NOTHING, np.frexp(sums)[1] - 1).astype(np.int16)
-            for k in instruction:
-                np.add(exponents[k][:, None], right_exponents[k], out=exponent)
-                np.maximum(top, exponent, out=top)
-            last_bit = np.maximum(top - fraction_bits, _NOTHING)  # its exponent
-            per_bit = np.ldexp(1.0, -last_bit)
-            total = np.trunc(sums * per_bit)
-            for k in instruction:
-                np.multiply(some[k][:, None], right[k], out=product)
-                np.multiply(product, per_bit, out=product)
-                total += np.trunc(product, out=product)
-            mantissa, of_sum = np.frexp(np.ldexp(total, last_bit))
-            sums = np.ldexp(np.trunc(np.ldexp(mantissa, kept_bits + 1)), of_sum - kept_bits - 1)
+    """The same for operands as numbers and the exponents that count for their alignment, of instructions `depth` along K.
+
+    `within_f32`: sums are f32 between instructions, too, with its subnormal numbers and infinities, and a zero is +0.
+
+    Operands are of float32 or float64, whichever holds sums of `depth` products in units of their last bit exactly. Twice the exponent of a
+    zero must be that of a normal number even when `fraction_bits` are taken off; `nothing(left.dtype, fraction_bits)` is.
+    """
+    if len(left) > len(right):  # the inner loops of numpy are along the longer side
+        return np.ascontiguousarray(
+            chained_sums(right, left, right_exponents, left_exponents, depth, fraction_bits, kept_bits, within_f32).T
+        )
+    form = _FORMS[left.dtype]
+    left, right, left_exponents, right_exponents = (np.ascontiguousarray(x.T) for x in (left, right, left_exponents, right_exponents))
+    (K, M), N = left.shape, right.shape[1]
+    found = np.empty((M, N), np.float32)
+    rows = max(1, _CELLS // max(N, 1))
+    for begin in range(0, M, rows):
+        some, exponents = left[:, begin : begin + rows, None], left_exponents[:, begin : begin + rows, None]
+        cells = some.shape[1], N
+        together = max(1, min(depth, _PRODUCTS // max(1, cells[0] * N)))  # of K; nothing is allocated in the loops over it
+        sums, total, units, per_unit = (np.zeros(cells, left.dtype) for _ in range(4))
+        products, of_products = np.empty((together, *cells), left.dtype), np.empty((depth, *cells), left_exponents.dtype)
+        top = np.empty(cells, form.bits)
+        for first in range(0, K, depth):
+            end = min(first + depth, K)
+            some_exponents = np.add(exponents[first:end], right_exponents[first:end, None], out=of_products[: end - first])
+            if within_f32:
+                _exponents_of_f32(sums, out=top)
+            else:
+                form.exponents(sums, out=top)
+            np.maximum(top, some_exponents.max(axis=0), out=top)
+            form.power_of_two(top - fraction_bits, out=units)
+            form.power_of_two(fraction_bits - top, out=per_unit)
+            np.multiply(sums, per_unit, out=total)
+            np.trunc(total, out=total)
+            for k in range(first, end, together):
+                of_k = slice(k, min(k + together, end))
+                some_products = np.multiply(some[of_k], right[of_k, None], out=products[: of_k.stop - k])
+                some_products *= per_unit
+                np.trunc(some_products, out=some_products)
+                for product in some_products:
+                    total += product
+            np.multiply(total, units, out=sums)
+            if within_f32:
+                _cut_to_f32(sums)
+            else:
+                form.cut(sums, kept_bits)
         found[begin : begin + rows] = sums
     return found
+
+
+def distinct_rows(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(each row that there is once, which of them every row is): rows that are the same to the bit have the same sums."""
+    places: dict[bytes, int] = {}
+    which = np.array([places.setdefault(row.tobytes(), len(places)) for row in matrix], np.intp)
+    _, first = np.unique(which, return_index=True)
+    return (matrix if len(first) == len(matrix) else matrix[first]), which
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How a float lies in its bits."""
+
+    bits: type[np.signedinteger[Any]]
+    fraction: int
+    bias: int
+
+    def exponents(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Of a zero the least one, of what is no number the largest."""
+        np.right_shift(values.view(self.bits), self.fraction, out=out)
+        np.bitwise_and(out, 2 * self.bias + 1, out=out)
+        np.subtract(out, self.bias, out=out)
+
+    def power_of_two(self, exponents: np.ndarray, out: np.ndarray) -> None:
+        np.left_shift(exponents + self.bias, self.fraction, out=out.view(self.bits))
+
+    def cut(self, values: np.ndarray, kept_bits: int) -> None:
+        """Towards zero, to so many fraction bits of a normal number."""
+        of_bits = values.view(self.bits)
+        np.bitwise_and(of_bits, self.bits(-1) << (self.fraction - kept_bits), out=of_bits)
+
+
+_FORMS = {np.dtype(np.float32): _Form(np.int32, 23, 127), np.dtype(np.float64): _Form(np.int64, 52, 1023)}
+
+
+def _exponents_of_f32(values: np.ndarray, out: np.ndarray) -> None:
+    """Of f32 in float64; of a zero the least one."""
+    _FORMS[values.dtype].exponents(values, out)
+    np.maximum(out, _LEAST_OF_F32, out=out, where=values != 0)
+
+
+def _cut_to_f32(values: np.ndarray) -> None:
+    """float64 to the nearest f32 towards zero; beyond all of them infinity. A zero is +0."""
+    magnitudes = np.abs(values)
+    subnormal = magnitudes < 2.0**_LEAST_OF_F32
+    _FORMS[values.dtype].cut(values, 23)
+    if subnormal.any():
+        np.copyto(values, np.trunc(values * 2.0**149) * 2.0**-149, where=subnormal)
+    np.copyto(values, np.copysign(np.inf, values), where=magnitudes >= 2.0**128)
+    values += 0.0
+
+
+def nothing(dtype: np.dtype[Any], fraction_bits: int) -> int:
+    """The exponent of a zero in `chained_sums`: as small as it may be."""
+    return -((_FORMS[dtype].bias - 1 - fraction_bits) // 2)
+
+
+_NOTHING = nothing(np.dtype(np.float32), _FRACTION_BITS)
 
 
 def exact(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,8 +229,8 @@ def error_bound(product: np.ndarray, magnitude: np.ndarray, dtype: str) -> np.nd
 
 def _exponents(elements: np.ndarray) -> np.ndarray:
     """The exponent in an e4m3's code; subnormals have the smallest, zeros none."""
-    codes = elements.view(np.uint8).astype(np.int16) & 0x7F
-    return np.where(codes == 0, _NOTHING, np.maximum(codes >> 3, 1) - 7)
+    codes = np.ascontiguousarray(elements).view(np.int8) & np.int8(0x7F)
+    return np.where(codes == 0, np.int8(_NOTHING), np.maximum(codes >> 3, 1) - np.int8(7))
 
 
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:

@@ -49,7 +49,7 @@ def verify_integrity(directory: Path, manifest: Manifest) -> Iterator[Result]:
     for kernel in kernels:
         for variant in kernel.variants:
             known.add(variant.file)
-            problem = _file_problem(directory / variant.file, kernel, variant, owners)
+            problem = file_problem(directory / variant.file, kernel, variant, owners)
             yield Result(variant.file, kernel.name, variant.name, variant.arch, problem)
     if manifest.ptx_sha256 is not None:
         known.add(ptx.FILE)
@@ -74,7 +74,8 @@ def check_bytes(kernel: Kernel, variant: Variant, data: bytes, owners: Mapping[s
     raise IntegrityError(_difference(variant, data, owners or {}))
 
 
-def _file_problem(path: Path, kernel: Kernel, variant: Variant, owners: Mapping[str, tuple[Kernel, Variant]]) -> str | None:
+def file_problem(path: Path, kernel: Kernel, variant: Variant, owners: Mapping[str, tuple[Kernel, Variant]] | None = None) -> str | None:
+    """What is wrong with the cubin of a variant, or None."""
     try:
         data = read_file(path, LARGEST_CUBIN)
     except FileNotFoundError:
