@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import zoo.torch as zt
 from tests.torch.nn.test_gradients import normal
@@ -225,6 +226,25 @@ def test_a_checkpointed_layer_has_the_same_bits(format, reentrant):
     parameters = list(layers.parameters())
     again = step(lambda x: checkpoint(layers, x, use_reentrant=reentrant), x, parameters)
     assert equal(again, step(layers, x, parameters))
+
+
+@pytest.mark.parametrize("saved", ["gemm", ""], ids=["GEMMs are saved", "all is saved"])
+@every_format
+def test_a_selective_checkpoint_has_the_bits_of_groups_whose_results_it_saves(format, saved):
+    layers = torch.nn.ModuleList(GroupedLinear(3, 64, 64, bias, format) for bias in (True, False))
+    x, ends = normal(24, 64), torch.tensor([10, 10, 20], dtype=torch.int32)
+
+    def run(x):
+        return layers[1](layers[0](x, ends).tanh(), ends).tanh()
+
+    def policy(_, function, *given, **named):
+        return CheckpointPolicy.MUST_SAVE if saved in str(function) else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def selective(x):
+        return checkpoint(run, x, use_reentrant=False, context_fn=partial(create_selective_checkpoint_contexts, policy))
+
+    parameters = list(layers.parameters())
+    assert equal(step(selective, x, parameters), step(run, x, parameters))
 
 
 @every_format

@@ -10,6 +10,8 @@ import math
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils.checkpoint import _CachedTorchDispatchMode, _CachingTorchDispatchMode
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of, held_parts
@@ -257,11 +259,19 @@ def _multiplied(
     if bias is not None and columns != size:
         bias = torch.nn.functional.pad(bias, (0, columns - size))
     later = bias if groups is not None and form.tokens == "fp8b128" else None  # whose grouped product adds none
-    out = None if groups is None else weight.scales.new_zeros((count, columns), dtype=dtype)
+    selected = groups is not None and _in_selective_checkpoint()
+    out = None if groups is None or selected else weight.scales.new_zeros((count, columns), dtype=dtype)
     y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out, constant, promotion)
+    if groups is not None and selected:
+        y = torch.where((torch.arange(count, device=y.device) < groups[-1])[:, None], y, 0)
     if later is not None and groups is not None:
         y = with_bias_of_groups(y, later, groups)
     return y if columns == size else y[:, :size].contiguous()
+
+
+def _in_selective_checkpoint() -> bool:
+    """Such a checkpoint keeps what an operator returns, and does not repeat what it writes."""
+    return any(isinstance(one, _CachingTorchDispatchMode | _CachedTorchDispatchMode) for one in _get_current_dispatch_mode_stack())
 
 
 def with_bias_of_groups(y: torch.Tensor, bias: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
