@@ -271,6 +271,8 @@ def _multiplied(
 
 def _in_selective_checkpoint() -> bool:
     """Such a checkpoint keeps what an operator returns, and does not repeat what it writes."""
+    if torch.compiler.is_dynamo_compiling():  # without gradients, so without a backward pass that repeats
+        return False
     return any(isinstance(one, _CachingTorchDispatchMode | _CachedTorchDispatchMode) for one in _get_current_dispatch_mode_stack())
 
 
