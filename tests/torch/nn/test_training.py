@@ -269,6 +269,18 @@ def test_a_compiled_grouped_layer_has_the_same_bits(format):
     assert equal(step(lambda x: compiled(x, ends), x, parameters), step(lambda x: layer(x, ends), x, parameters))
 
 
+@pytest.mark.parametrize(("format", "trains"), [("mxfp8", True), *((one, False) for one in ("mxfp8", "mxfp4", "mxfp8_mxfp4"))])
+def test_a_grouped_layer_with_scales_in_ue8m0_is_compiled_to_code(format, trains):
+    layer, x, ends = GroupedLinear(3, 64, 32, format=format), normal(24, 64), torch.tensor([10, 10, 20], dtype=torch.int32)
+    compiled = torch.compile(layer, fullgraph=True)
+    if trains:
+        parameters = list(layer.parameters())
+        assert equal(step(lambda x: compiled(x, ends), x, parameters), step(lambda x: layer(x, ends), x, parameters))
+    with torch.no_grad():
+        layer.freeze()
+        assert torch.equal(compiled(x, ends), layer(x, ends))
+
+
 def test_a_layer_compiled_to_code_for_any_number_of_rows_has_the_same_bits():
     layers = model()
     parameters = list(layers.parameters())
