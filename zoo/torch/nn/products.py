@@ -132,6 +132,11 @@ def _with_gradients(*given: Any) -> torch.Tensor:
 torch.compiler.allow_in_graph(_with_gradients)  # as a whole: the compiler of torch 2.6 mixes up what a function of autograd saves
 
 
+def exporting() -> bool:
+    """An exported program has no backward pass, and takes any number of rows only without what such a pass reads."""
+    return hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting()
+
+
 def _about(weight: Quantized) -> tuple[Any, ...]:
     return weight.format, weight.squares, weight.layout, weight.packed_shape
 
@@ -160,6 +165,7 @@ def _forward(
     *held: torch.Tensor | None,
 ) -> torch.Tensor:
     """The product. What the backward pass needs is saved in ctx, if there is one."""
+    ctx = None if exporting() else ctx
     form = format_of(format)
     needs_x, needs_weight = (False, False) if ctx is None else ctx.needs_input_grad[:2]
     columns: tuple[torch.Tensor | None, ...] = (None,) * 4
