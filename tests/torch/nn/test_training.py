@@ -228,9 +228,9 @@ def test_a_checkpointed_layer_has_the_same_bits(format, reentrant):
     assert equal(again, step(layers, x, parameters))
 
 
-@pytest.mark.parametrize("saved", ["gemm", ""], ids=["GEMMs are saved", "all is saved"])
+@pytest.mark.parametrize(("saved", "compiled"), [("gemm", False), ("", False), ("gemm", True)], ids=["GEMMs", "all", "GEMMs, compiled"])
 @every_format
-def test_a_selective_checkpoint_has_the_bits_of_groups_whose_results_it_saves(format, saved):
+def test_a_selective_checkpoint_has_the_bits_of_groups_whose_results_it_saves(format, saved, compiled):
     layers = torch.nn.ModuleList(GroupedLinear(3, 64, 64, bias, format) for bias in (True, False))
     x, ends = normal(24, 64), torch.tensor([10, 10, 20], dtype=torch.int32)
 
@@ -244,7 +244,9 @@ def test_a_selective_checkpoint_has_the_bits_of_groups_whose_results_it_saves(fo
         return checkpoint(run, x, use_reentrant=False, context_fn=partial(create_selective_checkpoint_contexts, policy))
 
     parameters = list(layers.parameters())
-    assert equal(step(selective, x, parameters), step(run, x, parameters))
+    found, expected = step(torch.compile(selective, fullgraph=True) if compiled else selective, x, parameters), step(run, x, parameters)
+    near = {"rtol": 0.02, "atol": 0.02} if compiled else {"rtol": 0, "atol": 0}  # code of tanh
+    assert all(torch.allclose(one, other, **near) for one, other in zip(found, expected, strict=True))
 
 
 @every_format

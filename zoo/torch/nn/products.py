@@ -265,20 +265,20 @@ def _multiplied(
     if bias is not None and columns != size:
         bias = torch.nn.functional.pad(bias, (0, columns - size))
     later = bias if groups is not None and form.tokens == "fp8b128" else None  # whose grouped product adds none
-    selected = groups is not None and _in_selective_checkpoint()
-    out = None if groups is None or selected else weight.scales.new_zeros((count, columns), dtype=dtype)
+    returned = groups is not None and _keeps_results(groups)
+    out = None if groups is None or returned else weight.scales.new_zeros((count, columns), dtype=dtype)
     y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out, constant, promotion)
-    if groups is not None and selected:
+    if groups is not None and returned:
         y = torch.where((torch.arange(count, device=y.device) < groups[-1])[:, None], y, 0)
     if later is not None and groups is not None:
         y = with_bias_of_groups(y, later, groups)
     return y if columns == size else y[:, :size].contiguous()
 
 
-def _in_selective_checkpoint() -> bool:
-    """Such a checkpoint keeps what an operator returns, and does not repeat what it writes."""
-    if torch.compiler.is_dynamo_compiling():  # without gradients, so without a backward pass that repeats
-        return False
+def _keeps_results(groups: torch.Tensor) -> bool:
+    """Whether what an operator writes may be lost: selective checkpoints repeat no writes, and compiled ones (torch 2.13) read zeros before them."""
+    if torch.compiler.is_compiling() or type(groups) is not torch.Tensor:
+        return True
     return any(isinstance(one, _CachingTorchDispatchMode | _CachedTorchDispatchMode) for one in _get_current_dispatch_mode_stack())
 
 
