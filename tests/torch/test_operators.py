@@ -11,6 +11,8 @@ import torch
 
 import zoo
 import zoo.torch
+from zoo.contract.shapes import Made
+from zoo.runtime import allocation
 
 ROOT = Path(__file__).parents[2]
 
@@ -267,6 +269,22 @@ def test_an_operator_asks_for_a_dtype_only_where_there_are_several():
     assert len(named(torch.ops.zoo.dequantize_mxfp8_rows, "returns")) == 1 and "-> Tensor" in str(
         torch.ops.zoo.dequantize_mxfp8_rows.default._schema
     )
+
+
+@pytest.fixture
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("strides", [(4, 1), (1, 2)])
+def test_results_in_4_bits_exist_where_deterministic_algorithms_fill_memory(deterministic, monkeypatch, strides):
+    expected = torch.ops.zoo.quantize_mxfp4_rows(rows(8, 64))[0]
+    assert expected.dtype == getattr(torch, "float4_e2m1fn_x2", torch.uint8) and expected.view(torch.uint8).any()
+    monkeypatch.setattr(torch, "device", lambda *of_gpu: "cpu")
+    made = allocation._torch_maker(Made("q", "e2m1x2", (2, 4), strides, "write"), 0)()
+    assert (made.dtype, made.shape, made.stride()) == (expected.dtype, (2, 4), strides)
 
 
 def test_tangents_are_looked_for_while_there_may_be_some_and_never_else(monkeypatch):

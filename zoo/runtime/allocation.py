@@ -54,10 +54,12 @@ def allocator_of(value: object) -> Allocator:
 def _torch_maker(made: Made, device: int) -> Callable[[], Any]:
     torch: Any = sys.modules["torch"]
     shape, strides = made.returned()
-    where = dict(dtype=torch_dtype(made.dtype), device=torch.device("cuda", device))
-    if strides == contiguous_strides(shape):
-        return partial(torch.empty, shape, **where)
-    return partial(torch.empty_strided, shape, strides, **where)
+    dtype = torch_dtype(made.dtype)
+    allocated = torch.uint8 if made.dtype == "e2m1x2" else dtype  # deterministic algorithms of torch fill memory, but not of 4-bit codes
+    where = dict(dtype=allocated, device=torch.device("cuda", device))
+    empty = partial(torch.empty, shape) if strides == contiguous_strides(shape) else partial(torch.empty_strided, shape, strides)
+    make = partial(empty, **where)
+    return make if allocated == dtype else lambda: make().view(dtype)
 
 
 def _on_torch(device: int, stream: int) -> AbstractContextManager[object]:

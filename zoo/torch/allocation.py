@@ -34,6 +34,14 @@ def settled(kernel: Kernel, given: Mapping[str, Any]) -> tuple[Settled, torch.de
     return calls.settled(kernel, values), device
 
 
+def memory(made: Made, device: torch.device) -> torch.Tensor:
+    """`like` with memory. Deterministic algorithms of torch fill what is empty, which torch cannot do to 4-bit codes."""
+    shape, strides = made.returned()
+    dtype = torch_dtype(made.dtype)
+    allocated = torch.uint8 if made.dtype == "e2m1x2" else dtype
+    return torch.empty_strided(shape, strides, dtype=allocated, device=device).view(dtype)
+
+
 def like(made: Made, device: torch.device) -> torch.Tensor:
     shape, strides = made.returned()
     return torch.empty_strided(shape, strides, dtype=torch_dtype(made.dtype), device=device)

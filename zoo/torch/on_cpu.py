@@ -15,7 +15,7 @@ from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.errors import ArgumentError
 from zoo.reference.kernels import run as run_rule
-from zoo.torch.allocation import _NAMES, like, settled
+from zoo.torch.allocation import _NAMES, memory, settled
 
 _UNWRITTEN = 0  # the bits of what a kernel leaves unwritten
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -25,7 +25,7 @@ def run(kernel: Kernel, given: Mapping[str, Any], outputs: tuple[str, ...]) -> l
     """Those of `outputs` that the caller did not bring. Bytes that are nobody's are 0."""
     call, device = settled(kernel, given)
     # a workspace is among them, which a rule does not look at
-    made = {name: like(one, device) for name, one in call.made.items()}
+    made = {name: memory(one, device) for name, one in call.made.items()}
     values: dict[str, Any] = dict(call.others)
     for name, tensor in made.items():
         one = call.made[name]

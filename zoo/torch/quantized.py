@@ -530,8 +530,15 @@ def _started(operator: Any, by_place: tuple[torch.Tensor, ...], out: torch.Tenso
     if out is None:
         product: torch.Tensor = operator(*by_place, **more)
         return product
-    operator.out(*by_place, **{**more, "d": out})
+    operator.out(*map(_as_bytes, by_place), **{**more, "d": out})
     return out
+
+
+def _as_bytes(traced: torch.Tensor) -> torch.Tensor:
+    """ue8m0 of a traced call: torch's compiler raises an error where a kernel writes into a tensor and reads another with this dtype."""
+    if torch.compiler.is_compiling() or type(traced) is not torch.Tensor:
+        return traced.view(torch.uint8) if traced.dtype == torch_dtype("ue8m0") else traced
+    return traced
 
 
 def _by_packed_weights(operator: Any, a: Quantized, b: Quantized, out: torch.Tensor | None, **more: Any) -> torch.Tensor:

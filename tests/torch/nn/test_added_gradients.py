@@ -131,6 +131,26 @@ def test_hooks_that_wait_for_a_gradient_still_get_it():
     assert torch.equal(sums[0], parts[0]) and torch.equal(sums[1], parts[0] + parts[1])
 
 
+@pytest.mark.parametrize("kind", ["Linear", "GroupedLinear", "Experts"])
+def test_a_pass_that_asks_for_other_gradients_leaves_those_of_weights_alone(kind):
+    layer, run = layers("fp8b128", torch.float32)[kind]
+    layer.add_gradients, factor = True, torch.ones((), requires_grad=True)
+    layer.register_forward_pre_hook(lambda _, given: (given[0] * factor, *given[1:]))
+    run(layer, 1).sum().backward()
+    before, of_factor = [one.grad.clone() for one in layer.parameters()], factor.grad.clone()
+    (asked,) = torch.autograd.grad(run(layer, 1).sum(), factor)
+    run(layer, 1).sum().backward(inputs=[factor])
+    assert torch.equal(asked, of_factor) and torch.equal(factor.grad, 2 * of_factor)
+    assert all(torch.equal(one.grad, wanted) for one, wanted in zip(layer.parameters(), before, strict=True))
+    weights = list(layer.parameters())
+    asked = torch.autograd.grad(run(layer, 1).sum(), weights)
+    assert all(torch.equal(one, wanted) for one, wanted in zip(asked, before, strict=True))
+    run(layer, 1).sum().backward(inputs=weights[:1])
+    assert torch.equal(weights[0].grad, 2 * before[0]) and all(
+        torch.equal(one.grad, wanted) for one, wanted in zip(weights[1:], before[1:], strict=True)
+    )
+
+
 def test_gradients_that_no_gemm_can_add_to_are_added_by_autograd():
     def gradient(dtype: torch.dtype, size: int, adds: bool) -> torch.Tensor:
         torch.manual_seed(0)

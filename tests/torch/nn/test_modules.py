@@ -164,6 +164,12 @@ def test_a_state_that_torch_would_copy_number_by_number_is_refused():
         master.load_state_dict({"weight": master.weight.detach().to(torch.float8_e4m3fn), "bias": master.bias.detach()})
 
 
+def test_a_state_whose_parts_are_no_tensors_is_refused_by_torch():
+    for layer, name in ((Linear(64, 32), "weight"), (Linear(64, 32, format="fp8_mxfp4").freeze(), "elements")):
+        with pytest.raises(RuntimeError, match=rf"parameter named \"{name}\", expected torch.Tensor"):
+            layer.load_state_dict(layer.state_dict() | {name: [1, 2]})
+
+
 @every_format
 def test_a_copy_and_a_pickle_compute_the_same(format):
     x = normal(4, 96, dtype=torch.bfloat16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import pytest
 import torch
@@ -145,6 +146,20 @@ def test_a_name_that_skips_nothing_is_refused_before_anything_changes():
     with pytest.raises(zoo.ArgumentError, match="no module is named ''"):
         zt.quantize_(model, "mxfp8", skip="")
     assert not [one for one in model.modules() if isinstance(one, Linear)]
+
+
+@pytest.mark.parametrize("skip", [None, 3, ["lm_head", 0]])
+def test_what_names_no_layers_to_skip_is_a_sentence(skip):
+    model = Model()
+    with pytest.raises(zoo.ArgumentError, match=r"skip: expected names or patterns, or a function of name and layer, got (None|3|0)"):
+        zt.quantize_(model, "mxfp8", skip=skip)
+    assert not [one for one in model.modules() if isinstance(one, Linear)]
+
+
+def test_a_batch_without_memory_gives_no_error_of_outputs():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32, device="meta"))
+    report = zt.quantize_(model, "fp8b128", calibrate=torch.empty(2, 64, device="meta"))
+    assert math.isnan(report["0"].output_error) and model[0].frozen
 
 
 def test_tied_weights_stay_tied():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import zoo.torch as zt
 from tests.torch.nn.test_gradients import normal
@@ -227,6 +228,27 @@ def test_a_checkpointed_layer_has_the_same_bits(format, reentrant):
     assert equal(again, step(layers, x, parameters))
 
 
+@pytest.mark.parametrize(("saved", "compiled"), [("gemm", False), ("", False), ("gemm", True)], ids=["GEMMs", "all", "GEMMs, compiled"])
+@every_format
+def test_a_selective_checkpoint_has_the_bits_of_groups_whose_results_it_saves(format, saved, compiled):
+    layers = torch.nn.ModuleList(GroupedLinear(3, 64, 64, bias, format) for bias in (True, False))
+    x, ends = normal(24, 64), torch.tensor([10, 10, 20], dtype=torch.int32)
+
+    def run(x):
+        return layers[1](layers[0](x, ends).tanh(), ends).tanh()
+
+    def policy(_, function, *given, **named):
+        return CheckpointPolicy.MUST_SAVE if saved in str(function) else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def selective(x):
+        return checkpoint(run, x, use_reentrant=False, context_fn=partial(create_selective_checkpoint_contexts, policy))
+
+    parameters = list(layers.parameters())
+    found, expected = step(torch.compile(selective, fullgraph=True) if compiled else selective, x, parameters), step(run, x, parameters)
+    near = {"rtol": 0.02, "atol": 0.02} if compiled else {"rtol": 0, "atol": 0}  # code of tanh
+    assert all(torch.allclose(one, other, **near) for one, other in zip(found, expected, strict=True))
+
+
 @every_format
 def test_a_compiled_layer_has_the_same_bits(format):
     layers, x = model(format), normal(2, 8, 64)
@@ -247,6 +269,18 @@ def test_a_compiled_grouped_layer_has_the_same_bits(format):
     parameters = list(layer.parameters())
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     assert equal(step(lambda x: compiled(x, ends), x, parameters), step(lambda x: layer(x, ends), x, parameters))
+
+
+@pytest.mark.parametrize(("format", "trains"), [("mxfp8", True), *((one, False) for one in ("mxfp8", "mxfp4", "mxfp8_mxfp4"))])
+def test_a_grouped_layer_with_scales_in_ue8m0_is_compiled_to_code(format, trains):
+    layer, x, ends = GroupedLinear(3, 64, 32, format=format), normal(24, 64), torch.tensor([10, 10, 20], dtype=torch.int32)
+    compiled = torch.compile(layer, fullgraph=True)
+    if trains:
+        parameters = list(layer.parameters())
+        assert equal(step(lambda x: compiled(x, ends), x, parameters), step(lambda x: layer(x, ends), x, parameters))
+    with torch.no_grad():
+        layer.freeze()
+        assert torch.equal(compiled(x, ends), layer(x, ends))
 
 
 def test_a_layer_compiled_to_code_for_any_number_of_rows_has_the_same_bits():

@@ -22,7 +22,7 @@ from zoo.torch.nn.formats import Columns, format_of, held_parts, one_more_block_
 from zoo.torch.nn.gradients import dtype_of, gradient
 from zoo.torch.nn.in_bf16 import grouped_in_bf16
 from zoo.torch.nn.kept import Kept, capturing, made
-from zoo.torch.nn.products import grouped_product
+from zoo.torch.nn.products import exporting, grouped_product
 from zoo.torch.nn.routing import Routing, combine, combined, gather, of_choices, refuse_second_derivative
 
 ops: Any = torch.ops.zoo
@@ -157,6 +157,7 @@ def _forward(
     *held: torch.Tensor | None,
 ) -> torch.Tensor:
     """Without a ctx nothing is saved."""
+    ctx = None if exporting() else ctx
     if held:
         forms: list[Any] = [_FORM.held(*held[:5]), _FORM.held(*held[5:])]
     else:

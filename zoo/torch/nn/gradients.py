@@ -7,6 +7,7 @@ layer.add_gradients GEMM reads and writes grad                                  
 from __future__ import annotations
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from zoo.torch.nn.formats import Columns, Format
 
@@ -25,9 +26,17 @@ def onto(weight: torch.Tensor | None, form: Format) -> torch.Tensor | None:
     watched = weight._backward_hooks or weight._post_accumulate_grad_hooks
     plain = type(grad) is torch.Tensor and grad.device == weight.device and not grad.requires_grad
     fits = grad.dtype in (torch.bfloat16, torch.float32) and not any(size % form.multiple for size in grad.shape[-2:])
-    if watched or not (plain and fits and grad.is_contiguous() and grad.data_ptr() % 16 == 0):
+    if watched or not (plain and fits and grad.is_contiguous() and grad.data_ptr() % 16 == 0 and _accumulates(weight)):
         return None
     return grad if grad.dim() == 3 else grad.unsqueeze(0)
+
+
+def _accumulates(weight: torch.Tensor) -> bool:
+    """Whether this backward pass adds to the gradient of a weight. That of torch.autograd.grad, or with inputs=, may ask for other gradients."""
+    try:
+        return bool(torch._C._will_engine_execute_node(get_gradient_edge(weight).node))
+    except RuntimeError:  # torch.autograd.grad of this weight, which autograd returns
+        return False
 
 
 def gradient(form: Format, dy: Columns, x: Columns, dtype: torch.dtype, adds_to: torch.Tensor | None) -> torch.Tensor | None:

@@ -190,7 +190,9 @@ class Layer(torch.nn.Module):
             self._buffers[name] = self._buffers[name].view(dtype)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
-        self._check_state(prefix, {name: state_dict.get(prefix + name) for name in ("weight", *_PARTS)})
+        given = {name: state_dict.get(prefix + name) for name in ("weight", *_PARTS)}
+        if all(one is None or isinstance(one, torch.Tensor) for one in given.values()):  # torch refuses others
+            self._check_state(prefix, given)
         self._kept.loosen()
         super()._load_from_state_dict(state_dict, prefix, *more)
         self._renew_casts()

@@ -10,6 +10,8 @@ import math
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils.checkpoint import _CachedTorchDispatchMode, _CachingTorchDispatchMode
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of, held_parts
@@ -130,6 +132,11 @@ def _with_gradients(*given: Any) -> torch.Tensor:
 torch.compiler.allow_in_graph(_with_gradients)  # as a whole: the compiler of torch 2.6 mixes up what a function of autograd saves
 
 
+def exporting() -> bool:
+    """An exported program has no backward pass, and takes any number of rows only without what such a pass reads."""
+    return hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting()
+
+
 def _about(weight: Quantized) -> tuple[Any, ...]:
     return weight.format, weight.squares, weight.layout, weight.packed_shape
 
@@ -158,6 +165,7 @@ def _forward(
     *held: torch.Tensor | None,
 ) -> torch.Tensor:
     """The product. What the backward pass needs is saved in ctx, if there is one."""
+    ctx = None if exporting() else ctx
     form = format_of(format)
     needs_x, needs_weight = (False, False) if ctx is None else ctx.needs_input_grad[:2]
     columns: tuple[torch.Tensor | None, ...] = (None,) * 4
@@ -257,11 +265,21 @@ def _multiplied(
     if bias is not None and columns != size:
         bias = torch.nn.functional.pad(bias, (0, columns - size))
     later = bias if groups is not None and form.tokens == "fp8b128" else None  # whose grouped product adds none
-    out = None if groups is None else weight.scales.new_zeros((count, columns), dtype=dtype)
+    returned = groups is not None and _keeps_results(groups)
+    out = None if groups is None or returned else weight.scales.new_zeros((count, columns), dtype=dtype)
     y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out, constant, promotion)
+    if groups is not None and returned:
+        y = torch.where((torch.arange(count, device=y.device) < groups[-1])[:, None], y, 0)
     if later is not None and groups is not None:
         y = with_bias_of_groups(y, later, groups)
     return y if columns == size else y[:, :size].contiguous()
+
+
+def _keeps_results(groups: torch.Tensor) -> bool:
+    """Whether what an operator writes may be lost: selective checkpoints repeat no writes, and compiled ones (torch 2.13) read zeros before them."""
+    if torch.compiler.is_compiling() or type(groups) is not torch.Tensor:
+        return True
+    return any(isinstance(one, _CachingTorchDispatchMode | _CachedTorchDispatchMode) for one in _get_current_dispatch_mode_stack())
 
 
 def with_bias_of_groups(y: torch.Tensor, bias: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from zoo.contract.nearest import suggestion
+from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 from zoo.torch.nn.experts import Experts
 from zoo.torch.nn.formats import TRAINING, Format, check_device, format_of, tensor_scale_of
@@ -201,7 +202,7 @@ def _reasons(model: torch.nn.Module, layers: dict[str, Any], format: str, frozen
         skipped = {name for name, one in layers.items() if skip(name, one)}
     else:
         modules = [name for name, _ in model.named_modules() if name]  # some stay anyway: routers of transformers are no linear layers
-        skipped = _matching([skip] if isinstance(skip, str) else list(skip), [*layers, *already], modules)
+        skipped = _matching(_patterns(skip), [*layers, *already], modules)
     for name, layer in layers.items():
         own = [one for part in _parts(layer) for one in owners.get(id(part._parameters.get("weight")), [])]
         others = [one for one in own if not one.startswith(f"{name}.".lstrip("."))]
@@ -220,6 +221,14 @@ def _reasons(model: torch.nn.Module, layers: dict[str, Any], format: str, frozen
             found[name] = f"weight in {strange[0]}"
         elif isinstance(layer, Experts) and (why := layer.lacks(format, frozen)):
             found[name] = why
+    return found
+
+
+def _patterns(skip: str | Iterable[str]) -> list[str]:
+    found = [skip] if isinstance(skip, str) or not isinstance(skip, Iterable) else list(skip)
+    for one in found:
+        if not isinstance(one, str):
+            raise ArgumentError(f"quantize_: skip: expected names or patterns, or a function of name and layer, got {shown(one)}")
     return found
 
 
@@ -282,7 +291,8 @@ def _output_errors(model: torch.nn.Module, layers: dict[str, Any], format: str, 
             model(*calibrate) if isinstance(calibrate, tuple | list) else model(calibrate)
     found = {}
     for name, parts in sums.items():
-        off, whole = torch.stack(parts).sum(0).tolist()
+        total = torch.stack(parts).sum(0)
+        off, whole = (math.nan, 1.0) if total.is_meta else total.tolist()
         found[name] = math.sqrt(off / whole) if whole else 0.0
     return found
 
