@@ -325,3 +325,15 @@ def test_scales_for_32_x_32_are_multiplied_as_those_of_each_row():
     a = zt.quantize(torch.randn(8, 128), "mxfp8", layout="blocked")
     right = a.dequantize() @ q.dequantize().t()
     assert (a @ q.laid("blocked").t() - right).norm() < 0.01 * right.norm()
+
+
+def test_a_compiled_product_with_scales_in_ue8m0_writes_into_a_tensor():
+    a, b = (zt.quantize(torch.randn(16, 64), "mxfp8") for _ in range(2))
+    elements, scales = (a.elements, b.elements), (a.scales, b.scales)
+
+    @torch.compile(fullgraph=True)
+    def product(elements, scales):
+        left, right = (zt.Quantized(*one, "mxfp8", layout="blocked") for one in zip(elements, scales, strict=True))
+        return zt.matmul(left, right.t(), out=torch.zeros(16, 16))
+
+    assert torch.equal(product(elements, scales), zt.matmul(a, b.t(), dtype="f32"))

@@ -113,6 +113,10 @@ class Experts(torch.nn.Module):
         **options: Any,
     ) -> Experts:
         """A layer of weights (E, 2 I, K) and (E, K, I). It is frozen if `frozen`, and in formats that do not train."""
+        for name, one in (("gate_up", gate_up), ("down", down)):
+            if not isinstance(one, torch.Tensor) or one.dtype not in NUMBERS:
+                got = one.dtype if isinstance(one, torch.Tensor) else f"a {type(one).__name__}"
+                raise ArgumentError(f"Experts.from_float: {name}: expected a tensor in bf16, f16 or f32, got {got}")
         wanted = (*gate_up.shape[::2], gate_up.shape[1] // 2) if gate_up.dim() == 3 else ()
         if gate_up.dim() != 3 or down.shape != wanted or gate_up.shape[1] % 2:
             got = f"{tuple(gate_up.shape)} and {tuple(down.shape)}"
@@ -135,6 +139,10 @@ class Experts(torch.nn.Module):
     ) -> Experts:
         """A frozen layer of weights by rows with plain scales, of fp8b128 by squares. The tensor scale of NVFP4 is one, or (E,), or (E, 2)
         for gates and ups. MXFP8 weights become those of the format fp8b128 by zoo.torch.fold_scales."""
+        for name, one in (("gate_up", gate_up), ("down", down)):
+            if not isinstance(one, Quantized) or len(one.stored_shape) != 3 or one.transposed:
+                got = one if isinstance(one, Quantized) else f"a {type(one).__name__}"
+                raise ArgumentError(f"Experts.from_quantized: {name}: expected quantised weights of experts by rows, got {got}")
         made = cls._empty(down.stored_shape, format, gate_up_bias, down_bias, options)
         made._check_frozen()
         for one, weight, bias in ((made.gate_up, gate_up, gate_up_bias), (made.down, down, down_bias)):
