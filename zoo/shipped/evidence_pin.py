@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "67cdfade8b786b9e441579ea0aff61fdab7bcaab9f55af43786cea1e513644d4"
+EVIDENCE_SHA256 = "c5ade3e729bda07112812cc0e0d2655fea649e63efd25875c6fa7a8e5a198612"
