@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "d0f84cd5e96864c247591a62cd44df9cd3d6117d07ab0ee326e30a71e4d5baf1"
+EVIDENCE_SHA256 = "87336e55367058f54587259ab982c08f9c73bbf1c5184dd277a638876c1f498f"
