@@ -184,11 +184,9 @@ def test_a_kernel_that_does_not_end_fails(monkeypatch):
     assert run(Module(HEAD + SPIN), "spin", 1, 1, []).failed()
 
 
-def test_values_that_depend_on_the_schedule_are_wrong():
-    """The clusters race through global memory: the last writer wins."""
-    text = (
-        HEAD
-        + """
+LAST_WRITER = (
+    HEAD
+    + """
 .visible .entry last(.param .u64 x) {
     .reg .b32 %r0; .reg .b64 %a0;
     ld.param.u64 %a0, [x];
@@ -197,8 +195,12 @@ def test_values_that_depend_on_the_schedule_are_wrong():
     ret;
 }
 """
-    )
-    result = run(Module(text), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], count=8)
+)
+
+
+def test_values_that_depend_on_the_schedule_are_wrong():
+    """The clusters race through global memory: the last writer wins."""
+    result = run(Module(LAST_WRITER), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], count=8)
     assert len(result.wrong) == 1 and result.failed()
     said = re.fullmatch(
         r"x: 1 of 1 elements is not the same under two schedules; the first, \[0\], is (\d) under last \(--only last\) and (\d) under "
@@ -206,33 +208,24 @@ def test_values_that_depend_on_the_schedule_are_wrong():
         result.wrong[0],
     )
     for only, value in (("last", said[1]), (said[4], said[2])):
-        alone = run(Module(text), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], only=only)
+        alone = run(Module(LAST_WRITER), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], only=only)
         assert [name for name, _ in alone.reports] == [only.replace(":", ", seed ")]
         assert alone.arrays["x"].tolist() == [int(value)] and not alone.wrong
-    of_three = run(Module(text), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], count=8, jobs=3)
+    of_three = run(Module(LAST_WRITER), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], count=8, jobs=3)
     assert (of_three.wrong, of_three.arrays) == (result.wrong, result.arrays)
 
 
 def test_a_value_that_one_schedule_gets_wrong_names_the_schedule():
     """The latest CTA in order wins under `last`, so an expected 7 is wrong under a drawn order only."""
-    text = """
-.visible .entry last(.param .u64 x) {
-    .reg .b32 %r0; .reg .b64 %a0;
-    ld.param.u64 %a0, [x];
-    mov.u32 %r0, %ctaid.x;
-    st.global.u32 [%a0], %r0;
-    ret;
-}
-"""
-    of_last = run(Module(HEAD + text), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], only="last").arrays["x"]
+    of_last = run(Module(LAST_WRITER), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], only="last").arrays["x"]
     argument = Argument("x", array=np.zeros(1, np.int32), expected=of_last)
-    (sentence,) = run(Module(HEAD + text), "last", 8, 1, [argument], count=8).wrong
+    (sentence,) = run(Module(LAST_WRITER), "last", 8, 1, [argument], count=8).wrong
     assert re.search(
         r"not as expected under \d of 8 schedules; the first, \[0\], is \d under random, seed (\d) \(--only random:\1\), expected 7$",
         sentence,
     )
     with pytest.raises(pytest.fail.Exception, match=r'is 7 under last \(only="last"\) and \d under random, seed (\d) \(only="random:\1"\)'):
-        check(HEAD + text, 8, [np.zeros(1, np.int32)], block=1, schedules=8)
+        check(LAST_WRITER, 8, [np.zeros(1, np.int32)], block=1, schedules=8)
 
 
 @pytest.mark.parametrize("only", ["first", "last:1", "random:", "random:-1", "random:x", "random:12345678901", ""])
