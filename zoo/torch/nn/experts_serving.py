@@ -164,8 +164,8 @@ def _fp8b128_swiglu_apart(x: torch.Tensor, first: Matrices, second: Matrices, ro
     elements, scales = first.operands
     gates_and_ups = gemm(*_by_blocks("fp8b128")(x), elements.flatten(1, 2), scales, routing.index, routing.offsets)
     h = ops.quantize_fp8b128_rows_swiglu(paired(gates_and_ups, gating.gates), gates=gating.gates, **options)
-    d: torch.Tensor = contiguous(*h, *second.operands, offsets=routing.offsets)
-    return d if second.bias is None else with_bias_of_groups(d, second.bias, routing.offsets)
+    d: torch.Tensor = contiguous(*h, *second.operands, offsets=routing.offsets)  # a layer has both biases or none
+    return d
 
 
 NEVER_PROMOTED_FROM = 8
