@@ -1,11 +1,13 @@
-"""What `zoo first-run` reads of the chip's clock, power and temperature, from a stand-in for NVML."""
+"""What is read of the chip's clock, power, temperature and load, from a stand-in for NVML."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from zoo.cli import first_run
-from zoo.runtime.clocks import Management, Watch
+from zoo.cli.system import warn_of_foreign_load
+from zoo.runtime.clocks import Management, Watch, foreign_load
 
 
 class Nvml:
@@ -61,3 +63,38 @@ def test_without_the_library_nothing_is_read_and_the_run_goes_on():
     with Watch(None) as watch:
         pass
     assert watch.summary() == {} and first_run._words_of_chip({}) == ""
+
+
+def loaded(*percents):
+    """A GPU whose load is another one at each reading."""
+    left = list(percents)
+
+    def open_library(name):
+        nvml = Nvml()
+
+        def rates(handle, found):
+            found._obj.gpu, found._obj.memory = left.pop(0), 99
+            return 0
+
+        nvml.nvmlDeviceGetUtilizationRates = rates
+        return nvml
+
+    return foreign_load(Management("0", open_library), lambda seconds: None), left
+
+
+def test_a_gpu_that_others_keep_busy_is_told_from_one_whose_user_has_just_ended():
+    assert loaded(100, 100, 97, 99) == (97, [])
+    assert loaded(80, 30, 0, 50) == (0, [50])
+    assert loaded(0, 50) == (0, [50])  # the usual case does not wait
+    assert foreign_load(Management("0", lambda name: Nvml())) == 0 == foreign_load(None)
+
+
+def test_who_shares_a_gpu_is_warned(monkeypatch, capsys):
+    monkeypatch.setattr("zoo.runtime.clocks.management", lambda device: None)
+    for load in (97, 0):
+        monkeypatch.setattr("zoo.runtime.clocks.foreign_load", lambda management, load=load: load)
+        assert warn_of_foreign_load(SimpleNamespace(name="NVIDIA H200")) == load
+    assert (
+        capsys.readouterr().err
+        == "in use     other processes keep NVIDIA H200 busy for 97 % of the time: times\n           will be too long\n"
+    )

@@ -118,7 +118,7 @@ def test_all_is_checked_and_then_products_are_timed_and_the_file_is_written_afte
     expected = {
         "digest": "d1", "finished": True, "device": "device 0", "capability": "9.0", "driver": "1", "multiprocessors": 132, "libraries": {"numpy": "2"},
         "shapes": [], "limits": {}, "checks": {"quantize.a": right("quantize.a"), "gemm.a": right("gemm.a")},
-        "timings": {"gemm.a": {**MEASURED, "chip": {}}}, "clusters": {"1": 132, "16": 0},
+        "timings": {"gemm.a": {**MEASURED, "chip": {}}}, "foreign_load_percent": 0, "clusters": {"1": 132, "16": 0},
     }  # fmt: skip
     assert file.read_text() == json.dumps(expected, indent=1) + "\n"
     assert said.stdout == (

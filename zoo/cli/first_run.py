@@ -84,7 +84,7 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     from zoo.cli.one_checker import Checker, Work
     from zoo.cli.one_timer import Timer
     from zoo.cli.selection import selected
-    from zoo.cli.system import ended_in_order
+    from zoo.cli.system import ended_in_order, warn_of_foreign_load
     from zoo.cli.text import Steps, count, fact
     from zoo.contract.files import refuse_unwritable
     from zoo.runtime import driver
@@ -104,12 +104,14 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     watched = management(opened)
     found: dict[str, Any] = {"digest": zoo.digest, "finished": False, **machine, "libraries": _libraries(), "shapes": shapes}
     found |= {"limits": watched.limits() if watched else {}, "checks": {}, "timings": {}}
+    load = warn_of_foreign_load(opened)
     click.echo(f"{opened.name}: {count(len(chosen), 'kernel')}; written to {output} as it goes")
     before = _before(output, found)
     if before:
         found |= before
         kept = f"{count(len(found['checks']), 'check')} and {count(len(found['timings']), 'timing')}"
         click.echo(fact("goes on", f"{output} has {kept}; remove it to begin anew"))
+    found["foreign_load_percent"] = max(load, found.get("foreign_load_percent", 0))
     products = [kernel for kernel in chosen if kernel.fields["op"] == "gemm"]
     sound = [variant for kernel in products for variant in variants[kernel.name] if variant.file not in unsound]
     if sound and "clusters" not in found:
@@ -181,7 +183,7 @@ def _before(output: Path, found: Mapping[str, Any]) -> dict[str, Any]:
         before = json.loads(output.read_bytes())
         if before["finished"] or any(before[name] != found[name] for name in _SAME):
             return {}
-        return {name: before[name] for name in ("checks", "timings", "clusters") if name in before}
+        return {name: before[name] for name in ("checks", "timings", "clusters", "foreign_load_percent") if name in before}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

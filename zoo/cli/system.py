@@ -1,4 +1,4 @@
-"""What the operating system refuses, as one line: full disks, folders that are files, places nobody may write."""
+"""What the operating system refuses or tells, as one line: full disks, places nobody may write, other users of a GPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zoo.runtime.driver import Device
 
 
 @contextlib.contextmanager
@@ -78,3 +82,16 @@ def abandon_what_was_not_printed() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def warn_of_foreign_load(device: Device) -> int:
+    """Percent of the time in which other processes' kernels run on the GPU. Call it before this process starts any."""
+    import click
+
+    from zoo.cli.text import fact
+    from zoo.runtime.clocks import foreign_load, management
+
+    load = foreign_load(management(device))
+    if load:
+        click.echo(fact("in use", f"other processes keep {device.name} busy for {load} % of the time: times will be too long"), err=True)
+    return load

@@ -37,6 +37,7 @@ def command(context: click.Context, kernels: str, output: Path, device: int) -> 
     """
     from zoo.benchmark.tune import GraphTimer
     from zoo.cli.selection import selected
+    from zoo.cli.system import warn_of_foreign_load
     from zoo.contract.costs import VARIABLE
     from zoo.contract.files import refuse_unwritable
     from zoo.runtime import driver
@@ -47,6 +48,7 @@ def command(context: click.Context, kernels: str, output: Path, device: int) -> 
     zoo = collection(context)
     chosen = selected(zoo, kernels)
     opened = driver.device(device)
+    warn_of_foreign_load(opened)
     _tune([kernel_on(kernel, opened) for kernel in chosen], opened, GraphTimer(zoo, opened), output)
 
 

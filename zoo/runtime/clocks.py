@@ -1,10 +1,11 @@
-"""A GPU's clock, power and temperature while something runs on it, read from the driver's management library (NVML)."""
+"""A GPU's clock, power, temperature and load, read from the driver's management library (NVML)."""
 
 from __future__ import annotations
 
 import ctypes
 import statistics
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,11 @@ from zoo.runtime import driver
 _LIBRARY = "libnvidia-ml.so.1"
 _MULTIPROCESSORS, _DIE = 1, 0  # NVML_CLOCK_SM, NVML_TEMPERATURE_GPU
 _SECONDS = 0.1  # between two readings
+_LOADS, _LOAD_SECONDS = 4, 0.5  # readings of the load, and seconds between two: NVML averages over a second at most
+
+
+class _Utilization(ctypes.Structure):
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
 class Management:
@@ -32,6 +38,11 @@ class Management:
         return self._known(
             {"clock_mhz": ("ClockInfo", (_MULTIPROCESSORS,), 1), "watts": ("PowerUsage", (), 1000), "celsius": ("Temperature", (_DIE,), 1)}
         )
+
+    def load(self) -> int:
+        """Percent of the last moments in which a kernel ran; 0 where the GPU does not tell."""
+        found = _Utilization()
+        return 0 if self._nvml.nvmlDeviceGetUtilizationRates(self._handle, ctypes.byref(found)) else found.gpu
 
     def _known(self, wanted: dict[str, tuple[str, tuple[int, ...], int]]) -> dict[str, float]:
         """What the GPU tells: a figure that it refuses is left out."""
@@ -77,3 +88,16 @@ def management(device: driver.Device) -> Management | None:
         return Management(bytes(bus).split(b"\0")[0].decode())
     except OSError:
         return None
+
+
+def foreign_load(management: Management | None, pause: Callable[[float], None] = time.sleep) -> int:
+    """Percent of the time in which other processes' kernels run. This process must run none meanwhile.
+
+    The smallest of several readings counts, for the first may still contain a program that has just ended.
+    """
+    least = management.load() if management else 0
+    for _ in range(_LOADS - 1):
+        if management and least:
+            pause(_LOAD_SECONDS)
+            least = min(least, management.load())
+    return least
