@@ -19,8 +19,7 @@ def rows_of_tile(R: int, expected_rows: int) -> int:
 
 
 @pytest.mark.parametrize("R", [256, 1024, 8192])
-def test_slots_that_may_be_nearly_empty_get_no_tile_for_whole_slots(R):
-    assert rows_of_tile(R, R) > 128
+def test_slots_that_may_be_nearly_empty_get_a_tile_for_80_rows(R):
     assert rows_of_tile(R, 0) == rows_of_tile(R, 80) == 128
 
 
@@ -31,4 +30,4 @@ def test_slots_with_fewer_rows_than_are_expected_get_a_tile_for_their_rows():
 def test_a_tile_is_not_just_as_high_as_the_average_slot():
     """Half of the slots would take a second tile."""
     assert rows_of_tile(192, 192) == 192
-    assert rows_of_tile(1024, 192) == 256
+    assert rows_of_tile(1024, 192) != 192

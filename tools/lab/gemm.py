@@ -61,13 +61,13 @@ def grouped_operands(groups: int, rows: int, n: int, k: int, skew: str) -> dict[
 
 
 def masked_operands(groups: int, rows: int, n: int, k: int, _: str) -> dict[str, torch.Tensor]:
-    """Half of each place is used."""
+    """Half of the slots' rows are used: of each slot 30 % more or less."""
     one = grouped_operands(groups, 2 * rows, n, k, "even")
     blocks = -(-k // 128)
     one["a"] = one["a"].view(groups, 2 * rows, k)
     one["a_scale"] = torch.rand(groups, blocks, 2 * rows, device="cuda").transpose(1, 2) + 0.5
     one["d"] = one["d"].view(groups, 2 * rows, n)
-    one["rows"] = torch.full((groups,), rows, dtype=torch.int32, device="cuda")
+    one["rows"] = torch.tensor(group_sizes(groups, rows, "uniform"), dtype=torch.int32, device="cuda")
     one["expected_rows"] = rows
     del one["offsets"]
     return one

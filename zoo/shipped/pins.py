@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "01797bb37d0027e99110e81ab67ec2970a56c2d0a158bb43504c896dfac6e219"
+MANIFEST_SHA256 = "c21eb2bdba7e758eced063e0b87e7669005c7d1561ba7b858574a70fa0ceb8e7"
