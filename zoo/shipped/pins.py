@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "c21eb2bdba7e758eced063e0b87e7669005c7d1561ba7b858574a70fa0ceb8e7"
+MANIFEST_SHA256 = "3b5784124ff547245c5e91713ff603cc01abd0f98edaf80e25897d75aedbab8c"
