@@ -177,8 +177,9 @@ def stmatrix(ins):
         if offsets is None:
             return
         shared = warp.cta.shared
-        shared.before_write(ins, warp, lanes, offsets, 16)
-        shared.bytes[: shared.bytes.size // 16 * 16].reshape(-1, 16)[offsets >> 4] = arrange(warp.words[rows], count)
+        stored = arrange(warp.words[rows], count)
+        shared.before_write(ins, warp, lanes, offsets, 16, values=stored)
+        shared.bytes[: shared.bytes.size // 16 * 16].reshape(-1, 16)[offsets >> 4] = stored
 
     return run
 
