@@ -236,6 +236,34 @@ def test_warps_that_write_the_same_value_are_a_warning(type, value, severity, sc
     assert only(report, "race").severity == severity and report.ok == (severity == "warning")
 
 
+@pytest.mark.parametrize(("value", "severity"), [("7", "warning"), ("%r2", "error")])
+def test_warps_that_store_one_matrix_are_a_warning(value, severity):
+    """Triton's tiles of 16 by 16: each pair of four warps holds one half, and both store it."""
+    body = f"""
+        shr.u32 %r2, %r0, 5; mov.b32 %r4, {value}; mov.u32 %r1, row; and.b32 %r3, %r0, 7; mad.lo.u32 %r1, %r3, 16, %r1;
+        stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {{%r4}};
+    """
+    report, _, _ = run(body, block=64, buffers=(), shared=ROW.replace("align 4", "align 16"))
+    assert only(report, "race").severity == severity
+
+
+# ---- bytes of a word -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("logic", "used", "found"), [
+    ("lop3.b32 %r5, %r4, 0x7fff7fff, 0, 0xC0;", "{%h2, _}", set()), ("lop3.b32 %r5, %r4, 0x7fff7fff, 0, 0xC0;", "{_, %h2}", {"uninitialised-register"}),
+    ("lop3.b32 %r5, %r4, 0xffff, %r0, 0xEA;", "{_, %h2}", set()), ("lop3.b32 %r5, %r4, 0x1ffff, %r0, 0xEA;", "{_, %h2}", {"uninitialised-register"}),
+    ("lop3.b32 %r5, %r4, 0xffff0000, 0, 0xFC;", "{_, %h2}", set()), ("lop3.b32 %r5, %r0, %r4, %r0, 0x3C;", "{_, %h2}", {"uninitialised-register"}),
+    ("lop3.b32 %r5, %r0, %r0, %r4, 0x3C;", "{_, %h2}", set()),
+    ("add.u32 %r5, %r4, %r4;", "{%h2, _}", set()), ("add.u32 %r5, %r4, %r4;", "{_, %h2}", {"uninitialised-register"}),
+    ("mad.lo.u32 %r5, %r4, 3, %r4;", "{%h2, _}", set()), ("mul.hi.u32 %r5, %r4, 3;", "{%h2, _}", {"uninitialised-register"}),
+    ("sub.sat.s32 %r5, %r4, 3;", "{%h2, _}", {"uninitialised-register"}), ("set.nan.f16x2.f16x2 %r5, %r4, %r4;", "{%h2, _}", set()),
+    ("set.nan.f16x2.f16x2 %r5, %r4, %r4;", "{_, %h2}", {"uninitialised-register"}),
+])  # fmt: skip
+def test_logic_and_sums_pass_on_the_bytes_that_they_depend_on(logic, used, found):
+    """Triton converts from and to e5m2 in words of which it fills one number."""
+    body = f"cvt.u16.u32 %h1, %r0; mov.b32 %r4, {{%h1, %h9}}; {logic} mov.b32 {used}, %r5; st.global.b16 [%rd0], %h2;"
+    assert kinds(run(body)[0]) == found
+
+
 # ---- one number of two ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("pack", "unpack"), [
     ("cvt.rn.satfinite.e4m3x2.f32 %h1, {};", "cvt.rn.f16x2.e4m3x2 %r5, %h1;"), ("cvt.rn.satfinite.e5m2x2.f32 %h1, {};", "cvt.rn.f16x2.e5m2x2 %r5, %h1;"),

@@ -14,16 +14,22 @@ def note(ins, sources, places):
         _set(ins, [[(source, place)] for source, place in zip(sources, places)])
 
 
-def of_logic(ins):
-    """Bytes of both operands meet; a literal's byte that decides alone leaves nothing of the other's."""
-    a, b = ins.statement.operands[1], ins.statement.operands[2]
-    deciding = {"and": 0, "or": 255}.get(ins.mnemonic)
+def of_logic(ins, table):
+    """A function of up to three bits, by lop3's truth table. Literals may leave nothing of a register's byte."""
+    sources = ins.statement.operands[1:4]
     count = (ins.register_bits(0) or 0) // 8
+    _set(ins, [[(one, k) for place, one in enumerate(sources) if _matters(table, sources, 4 >> place, k)] for k in range(count)])
 
-    def decides(operand, k):
-        return deciding is not None and isinstance(operand, Immediate) and (operand.value >> 8 * k) & 255 == deciding
 
-    _set(ins, [[] if decides(a, k) or decides(b, k) else [(a, k), (b, k)] for k in range(count)])
+def _matters(table, sources, weight, byte):
+    """Whether this byte of the result depends on the source whose bit has this weight in an index of the table."""
+    literals = [(4 >> place, one.value) for place, one in enumerate(sources) if isinstance(one, Immediate)]
+    return any(
+        table >> index & 1 != table >> (index ^ weight) & 1
+        for bit in range(8 * byte, 8 * byte + 8)
+        for index in range(8)
+        if all(bool(index & other) == bool(value >> bit & 1) for other, value in literals)
+    )
 
 
 def of_predicates(ins):
@@ -118,5 +124,5 @@ def _set(ins, found):
         for unit, sources in zip(layout.units_of(destination), found)
     ]
     ins.passed = frozenset(
-        layout.place_of(operand)[0] for operand in (*operands, *ins.statement.operands[1:3]) if isinstance(operand, Register)
+        layout.place_of(operand)[0] for operand in (*operands, *ins.statement.operands[1:4]) if isinstance(operand, Register)
     )

@@ -172,6 +172,7 @@ class Instruction:
         self.unit_copies = None  # the same for their bytes, see definedness.py
         self.passes = None  # of other instructions whose bytes come from known bytes of the sources: (destination byte, source bytes)
         self.passed = frozenset()  # registers of which it only passes bytes on
+        self.carries = False  # a byte of the result depends on no higher byte of a source
         self.absorbs = None  # of passes of two predicates: (the value that decides alone, slots of the two)
         self.shuffled = None  # of a shuffle: the numbers of the register that lanes read from each other, and of the result
         self.narrow = {}  # register number -> how many of its low bytes are read, where that is not all

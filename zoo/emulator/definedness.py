@@ -128,7 +128,7 @@ def computed_from(program, found):
 
 
 def _pass_on(program, found):
-    """Instructions that compute with one of these registers pass all bytes of their sources on to all of their results."""
+    """Instructions that compute with one of these registers pass all bytes of their sources on to all of their results, or to the bytes from there on."""
     layout, instructions = program.layout, program.instructions
 
     def bytes_of(number):
@@ -141,8 +141,12 @@ def _pass_on(program, found):
                 pairs = zip(bytes_of(ins.shuffled[1]), bytes_of(ins.shuffled[0]))
                 ins.unit_copies = [(unit, [source]) for unit, source in pairs]
                 continue
-            sources = [unit for number in ins.passed for unit in bytes_of(number)]
-            ins.unit_copies = [(unit, sources) for number in ins.writes for unit in bytes_of(number)]
+            sources = [bytes_of(number) for number in ins.passed]
+            ins.unit_copies = [
+                (unit, [byte for source in sources for byte in (source[: k + 1] if ins.carries else source)])
+                for number in ins.writes
+                for k, unit in enumerate(bytes_of(number))
+            ]
 
 
 def passed_by(program, ins):

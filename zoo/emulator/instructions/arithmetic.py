@@ -278,7 +278,9 @@ def add(ins):
         function = np.add if name == "add" else np.subtract
         if ins.flag("cc"):
             return _carry(ins, name, type, False)
-        return table(ins, _saturate(function, type) if ins.flag("sat") else function, type, 2)
+        saturate = ins.flag("sat")
+        ins.carries = not saturate
+        return table(ins, _saturate(function, type) if saturate else function, type, 2)
     if type in PACKED_INTEGERS:
         byte_passes.of_parts(ins, 2)
         return table(ins, _packed16(np.add if name == "add" else np.subtract, type == "s16x2"), "b32", 2)
@@ -328,6 +330,7 @@ def mul(ins):
         part = ins.choice("lo", "hi", "wide")
         if part == "wide":
             return table(ins, wide_product, type, 2, destination_type=WIDER[type])
+        ins.carries = part == "lo"
         return table(ins, np.multiply if part == "lo" else high_product, type, 2)
     return _float(ins, "mul", type, 2)
 
@@ -345,6 +348,7 @@ def mad(ins):
     if saturate and (part, type) != ("hi", "s32"):
         ins.unsupported(".sat is for .hi.s32")
     ins.expect_operands(4)
+    ins.carries = part == "lo"
     a, b = ins.read(1, type), ins.read(2, type)
     result = WIDER[type] if part == "wide" else type
     c, d = ins.read(3, result), ins.write(0, result)

@@ -20,7 +20,10 @@ def logic(ins):
     if type not in ("pred", "b16", "b32", "b64"):
         ins.unsupported(f"type .{type}")
     run = table(ins, function, type, 2)
-    byte_passes.of_predicates(ins) if type == "pred" else byte_passes.of_logic(ins)
+    if type == "pred":
+        byte_passes.of_predicates(ins)
+    else:
+        byte_passes.of_logic(ins, {"and": 0xC0, "or": 0xFC, "xor": 0x3C}[ins.mnemonic])
     return run
 
 
@@ -57,6 +60,7 @@ def lop3(ins):
     a, b, c = (ins.read(k, "b32") for k in (1, 2, 3))
     if combine is None:
         ins.expect_operands(5)
+        byte_passes.of_logic(ins, table_bits)
         return compute(ins, function, ins.write(0, "b32"), [a, b, c])
     d, p, q = ins.write(destination.first, "b32"), ins.write(destination.second, "pred"), ins.read(5, "pred")
 
@@ -628,6 +632,8 @@ def set_value(ins):
     function = _comparison(ins, type)
     if type in ("f16x2", "bf16x2"):
         one = {"f16x2": 0x3C00, "bf16x2": 0x3F80}.get(target, 0xFFFF)
+        if not third:
+            byte_passes.of_parts(ins, 2)
 
         def packed(a, b, *c):
             result = np.zeros(32, np.uint32)
