@@ -143,6 +143,28 @@ def pack_and_free(used):
     return matrix.kernel("    .reg .b64 %rd<2>;\n" + body + stores)
 
 
+@pytest.mark.parametrize("scheduling", POLICIES)
+def test_a_register_of_a_store_to_tensor_memory_may_be_written_before_its_wait(scheduling):
+    """Triton zeroes an accumulator from a register that it loads into next."""
+    body = """
+    mov.u32 %r0, tid;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [column], {%r0};
+    add.u32 %r0, %r0, 7;
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r1}, [column];
+    tcgen05.wait::ld.sync.aligned;
+    mul.wide.u32 s, tid, 8;
+    add.u64 o, o, s;
+    st.global.v2.u32 [o], {%r0, %r1};
+"""
+    gpu = emulator.Device("sm_100a", scheduling)
+    place = gpu.alloc(8 * 128)
+    image, before = gpu.alloc(np.zeros(16, np.uint8)), gpu.alloc(np.zeros((128, 512), np.uint32))
+    report = gpu.launch(matrix.kernel(body), "kernel", 1, 128, None, 1040, [image, 4, before, place, 0, 0, 0])
+    assert report.ok and not report.findings, report
+    assert gpu.read(place, (128, 2), np.uint32).tolist() == [[thread + 7, thread] for thread in range(128)]
+
+
 # ---- coordinates of a refused answer -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("scheduling", POLICIES)
 @pytest.mark.parametrize(

@@ -241,7 +241,10 @@ def checked(ins, run, reads, writes, names):
                     _touched(ins, warp, lanes, names[number], operation)
             operation = locked.get(number)
             if operation is not None and operation.lanes & lanes and not operation.executed:
-                _overwritten(ins, warp, lanes, names[number], operation)
+                if operation.ins.opcode.startswith("tcgen05.st"):  # ptxas makes the write wait until the store has read
+                    warp.machine.asynchronous.finish(operation)
+                else:
+                    _overwritten(ins, warp, lanes, names[number], operation)
         if warp.undefined_registers:
             follow(warp, lanes)
         return run(warp, lanes)
