@@ -227,3 +227,17 @@ def test_a_cluster_meets_a_second_and_a_third_time_as_it_did_the_first():
         out = device.alloc(np.full(4, 99, np.uint32))
         report = launch(kernel(body, parameters=1), device=device, params=[out], block=64, grid=2, cluster=2)
         assert report.ok and device.read(out, 4, np.uint32).tolist() == [10, 10, 0, 0], str(report)
+
+
+def test_a_parity_that_is_no_bit_is_a_warning():
+    """Triton passes -1, of which ptxas takes bit 0."""
+    device = emulator.Device()
+    body = (
+        "mov.u32 %r1, bar; mbarrier.init.shared.b64 [%r1], 1; mov.b32 %r2, -1;"
+        + TEST.format("%r2")
+        + "selp.u32 %r3, 1, 0, %p1; st.global.u32 [%rd0], %r3;"
+    )
+    out = device.alloc(4)
+    report = launch(kernel(body, shared=SHARED, parameters=1), device=device, block=1, params=[out])
+    assert report.ok and [finding.severity for finding in report.findings] == ["warning"]
+    assert device.read(out, 1, np.uint32) == 1  # of parity 1 is the phase before the first

@@ -186,8 +186,8 @@ def wait(ins):
             lane = (part & -part).bit_length() - 1
             value = int(values[key][lane])
             if by_parity:
-                if value not in (0, 1):
-                    ins.report(warp, part, "mbarrier-misuse", f"a phase parity must be 0 or 1, not {value}", address)
+                if value not in (0, 1):  # ptxas takes bit 0
+                    ins.report(warp, part, "mbarrier-misuse", f"a phase parity must be 0 or 1, not {value}", address, "warning")
                 passed = (barrier.phase & 1) != (value & 1)
             else:
                 asked = value >> 24
