@@ -711,7 +711,17 @@ def test_setmaxnreg_asks_for_more_than_the_cta_began_with(count, right):
         setmaxnreg.dec.sync.aligned.u32 72; bra END;
         TAKE: setmaxnreg.inc.sync.aligned.u32 {count}; END:"""
     report = run(body, block=384)[0]  # 168 a thread are 504 for three, not 512
-    assert report.ok == right and {finding.kind for finding in report.findings} == (set() if right else {"register-count"})
+    assert report.ok == right and {finding.kind for finding in report.findings} == (set() if right else {"deadlock"})
+
+
+@pytest.mark.parametrize(("count", "right"), [(120, True), (128, False)])
+def test_setmaxnreg_waits_until_others_give_registers_back(count, right):
+    """Triton's warps increase at the end of a region, behind the barrier at which others are about to decrease."""
+    body = f"""setp.ge.u32 %p1, %r0, 128; @%p1 bra OTHERS;
+        setmaxnreg.dec.sync.aligned.u32 40; bar.sync 1; setmaxnreg.inc.sync.aligned.u32 256; bra END;
+        OTHERS: setmaxnreg.inc.sync.aligned.u32 232; bar.sync 1; setmaxnreg.dec.sync.aligned.u32 {count}; END:"""
+    report = run(body, block=384)[0]  # 168 for each of 12 warps are 2,016: 4 * 256 + 8 * 120 are fewer
+    assert report.ok == right and kinds(report) == (set() if right else {"deadlock"}), report
 
 
 def test_setmaxnreg_by_part_of_a_warpgroup():

@@ -432,7 +432,7 @@ _FEWEST_REGISTERS = 24  # that a warp can have
 
 @instruction("setmaxnreg")
 def set_register_count(ins):
-    """Checked only: the count, that the whole warpgroup executes it, and that the CTA can have as many registers as it asks for"""
+    """Checks the count and that the whole warpgroup executes it. An increase waits until the CTA has so many registers."""
     direction = ins.choice("inc", "dec")
     ins.flag("sync"), ins.flag("aligned")
     _only(ins, "u32")
@@ -440,7 +440,7 @@ def set_register_count(ins):
     if not 24 <= count <= 256 or count % 8:
         ins.unsupported(f"the register count must be a multiple of 8 in 24..256, not {count}")
 
-    def run(warp, lanes):
+    def check(warp, lanes):
         turn = warp.state["register counts"] = warp.state.get("register counts", 0) + 1
         asked_for = warp.cta.state.setdefault("register counts", {}).setdefault(
             (warp.group, turn), {}
@@ -454,14 +454,24 @@ def set_register_count(ins):
         before = warp.state.get("register count")
         if before is not None and (count < before) != (direction == "dec") and count != before:
             ins.report(warp, lanes, "register-count", f"setmaxnreg.{direction} to {count} from {before} registers")
-        warp.state["register count"] = count
-        cta = warp.cta
-        most = _REGISTERS // (32 * cta.warp_count) // 8 * 8 * cta.warp_count  # what a CTA can begin with; it never gets more
-        asked = sum(one.state.get("register count", _FEWEST_REGISTERS) for one in cta.warps)
-        if direction == "inc" and asked > most:
-            ins.report(
-                warp, lanes, "register-count", f"waits for ever: the CTA's warps ask for {asked} registers a lane, it has {most} at most"
+
+    def missing(warp):
+        warps = warp.cta.warps
+        most = _REGISTERS // (32 * len(warps)) // 8 * 8 * len(warps)  # what a CTA can begin with; it never gets more
+        return sum(one.state.get("register count", _FEWEST_REGISTERS) for one in warps if one is not warp) + count - most
+
+    def run(warp, lanes):
+        if not warp.state.pop("waits for registers", False):
+            check(warp, lanes)
+        if direction == "inc" and missing(warp) > 0:
+            warp.state["waits for registers"] = True
+            return Blocked(
+                lambda: missing(warp) <= 0,
+                lambda: f"setmaxnreg.inc to {count} waits until other warps of the CTA release {missing(warp)} registers a lane",
             )
+        warp.state["register count"] = count
+        warp.machine.progress += 1
+        return None
 
     return run
 
