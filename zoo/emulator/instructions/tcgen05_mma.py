@@ -21,7 +21,8 @@ from .mma_sync import codes_of, integers_of, nibbles
 from .tcgen05 import core_of, cta_group, ctas_of, lane_and_column, need_one_lane, uncommitted
 from .wgmma import chunk_words, read_chunks
 
-_SCALE_COLUMNS = 4  # of 128 rows; they lie in tiles of 128, so N = 192 takes 8
+# The scales of A begin at a multiple of four columns. CUTLASS and Triton shift those of B by the two columns of 64 rows.
+_STEPS = {"A": 4, "B": 2}
 
 
 @instruction("tcgen05.mma", "tcgen05.mma.sp", "tcgen05.mma.ws", "tcgen05.mma.ws.sp")
@@ -149,16 +150,13 @@ def mma(ins):
                         "tensor-memory-misuse",
                         f"the address of the scales of {name} names lane {first_row}: they begin at lane 0",
                     )
-                if column % _SCALE_COLUMNS:
-                    ins.report(
-                        warp, lanes, "tensor-memory-misuse", f"the scales of {name} begin at column {column}: it must be a multiple of 4"
-                    )
+                if column % _STEPS[name]:
+                    step = f"the scales of {name} begin at column {column}: it must be a multiple of {_STEPS[name]}"
+                    ins.report(warp, lanes, "tensor-memory-misuse", step)
             for cta in ctas:
                 if not order.add(cta.tensor_memory, sf_a, -(-a_rows_each // 32), reads=True, writes=False, what="the scales of A occupy"):
                     return
-                if not order.add(
-                    cta.tensor_memory, sf_b, -(-b_columns // 128) * _SCALE_COLUMNS, reads=True, writes=False, what="the scales of B occupy"
-                ):
+                if not order.add(cta.tensor_memory, sf_b, -(-b_columns // 64) * 2, reads=True, writes=False, what="the scales of B occupy"):
                     return
         meta_column = None
         if sparse:
