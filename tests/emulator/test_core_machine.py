@@ -76,6 +76,23 @@ def test_debug_sections_and_directives_are_skipped():
 
 
 # ---- control flow ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("scheduling", ["issue", "last", "random"])
+def test_lanes_between_two_spinning_groups_go_on(scheduling):
+    """A semaphore: lane 1 holds it, lane 0 waits at a lower line and the others wait at a higher line."""
+    body = """
+        mov.u32 %r1, flag;
+        setp.eq.u32 %p1, %r0, 0; @%p1 bra LOW;
+        setp.gt.u32 %p1, %r0, 1; @%p1 bra HIGH; bra HOLDER;
+    LOW: ld.volatile.shared.u32 %r2, [%r1]; setp.ne.u32 %p2, %r2, 1; @%p2 bra LOW; st.volatile.shared.u32 [%r1], 2; bra END;
+    HOLDER: add.u32 %r9, %r9, 1; setp.lt.u32 %p2, %r9, 50; @%p2 bra HOLDER; st.volatile.shared.u32 [%r1], 1; bra END;
+    HIGH: ld.volatile.shared.u32 %r2, [%r1]; setp.ne.u32 %p2, %r2, 2; @%p2 bra HIGH;
+    END:
+    """
+    gpu = emulator.Device(scheduling=scheduling, instruction_limit=1_000_000)
+    body = "mov.u32 %r1, flag; mov.u32 %r9, 0; st.volatile.shared.u32 [%r1], %r9; bar.warp.sync -1;" + body
+    assert launch(kernel(body, parameters=0, shared=".shared .b32 flag;"), device=gpu).completed
+
+
 def test_divergent_loop_reconverges():
     body = """
         mov.u32 %r1, 0;

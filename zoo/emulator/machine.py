@@ -320,7 +320,7 @@ class Warp:
         return executed
 
     def _choose(self):
-        """The pc of the group to run: the lowest that can go on; now and then the highest, so that a spinning group starves nobody."""
+        """The pc of the group to run: the lowest that can go on; now and then each other in turn, so that a spinning group starves nobody."""
         groups, parked = self.groups, self.parked
         if len(groups) == 1:
             (pc,) = groups
@@ -329,7 +329,10 @@ class Warp:
                     return None
                 del parked[pc]
             return pc
-        order = sorted(groups, reverse=self.turn % 16 == 0)
+        order = sorted(groups)
+        if self.turn % 16 == 0:
+            first = 1 + self.turn // 16 % (len(order) - 1)
+            order = order[first:] + order[:first]
         for pc in order:
             blocked = parked.get(pc)
             if blocked is None:
