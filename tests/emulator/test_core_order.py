@@ -213,7 +213,8 @@ def test_a_copy_needs_the_init_of_its_barrier_fenced(scheduling):
     }
     for fence in ("fence.mbarrier_init.release.cluster;", "fence.proxy.async.shared::cta;"):
         assert run(BULK.format(fence=fence), **options)[0].ok
-    assert "fence.mbarrier_init" in only(run(BULK.format(fence=""), **options)[0], "mbarrier-misuse").message
+    found = only(run(BULK.format(fence=""), **options)[0], "mbarrier-misuse")
+    assert "fence.mbarrier_init" in found.message and found.severity == "warning"  # ptxas makes a NOP of it
 
 
 @pytest.mark.parametrize(

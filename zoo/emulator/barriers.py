@@ -97,20 +97,21 @@ class MBarriers:
             shared.barrier_words[barrier.offset >> 3] = False
 
     def check_published(self, ins, warp, lanes, barrier, clocks=None, by_copy=False):
-        """Has this user a right to know that the barrier is initialised? A bulk copy needs a fence even in the CTA itself."""
+        """Has this user a right to know that the barrier is initialised? A bulk copy needs a fence even in the CTA itself; ptxas makes nothing of it."""
         known = warp.clocks if clocks is None else clocks
         number, tick = barrier.init_by
-        if tick > known[2, number] and (by_copy or barrier.cta is not warp.cta or tick > known[0, number]):
-            self._unordered(ins, warp, lanes, barrier, by_copy)
+        own = barrier.cta is warp.cta
+        if tick > known[2, number] and (by_copy or not own or tick > known[0, number]):
+            self._unordered(ins, warp, lanes, barrier, by_copy, "warning" if own and tick <= known[0, number] else "error")
 
-    def _unordered(self, ins, warp, lanes, barrier, by_copy=False):
+    def _unordered(self, ins, warp, lanes, barrier, by_copy=False, severity="error"):
         name = self.machine.name_of_warp(barrier.cta, barrier.init_by[0])
         how = "a barrier" if barrier.cta is warp.cta else "fence.mbarrier_init (or a release at cluster scope) and a cluster barrier"
         if by_copy and barrier.cta is warp.cta:
             how = "fence.mbarrier_init or fence.proxy.async by that warp (and a barrier, if it is another)"
         ins.report(
             warp, lanes, "mbarrier-misuse", f"nothing orders the init by {name} before this use: it needs {how} in between ({barrier.describe()})",
-            barrier.offset,
+            barrier.offset, severity,
         )  # fmt: skip
 
     def expect_tx(self, ins, warp, lanes, address, nbytes, clocks=None):

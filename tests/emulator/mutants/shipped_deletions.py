@@ -69,9 +69,9 @@ def notice(kernel, variant, text, problems, schedules):
     return ""
 
 
-def small_problems(kernel, variant, most=3):
-    """Of the first of a variant's problems a few, the largest of them last."""
-    some = sorted((one for one in islice(checks.problems(kernel, variant), 16) if 0 < one.elements <= 40_000), key=lambda one: one.elements)
+def small_problems(kernel, variant, most=12):
+    """Of the first of a variant's problems the largest small ones, the largest of them last."""
+    some = sorted((one for one in islice(checks.problems(kernel, variant), 40) if 0 < one.elements <= 40_000), key=lambda one: one.elements)
     found = []
     for problem in some[-most:]:
         try:
