@@ -94,6 +94,38 @@ def test_a_managed_variable_is_refused_by_its_name(tmp_path):
     assert start(tmp_path / "a", []).seen.refusals == ["the variable total is __managed__, which is not covered: use cudaMallocManaged"]
 
 
+LINKED = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+typedef struct { unsigned x, y, z; } dim3;
+static char file[4096] __attribute__((aligned(16)));
+int main(int count, char **words)
+{
+    fread(file, 1, sizeof file, fopen(words[1], "rb"));
+    const void *files[] = {file, count > 2 ? file : NULL, NULL};
+    struct { int magic, version; const void *data; const void **files; } binary = {0x466243B1, 2, "a cubin", files};
+    void *(*registers)(void *) = dlsym(RTLD_DEFAULT, "__cudaRegisterFatBinary");
+    void (*names)(void *, const void *, char *, const char *) = dlsym(RTLD_DEFAULT, "__cudaRegisterFunction");
+    int (*launch)(const void *, dim3, dim3, void **, size_t, void *) = dlsym(RTLD_DEFAULT, "cudaLaunchKernel");
+    names(registers(&binary), main, NULL, "k");
+    return launch(main, (dim3){1, 1, 1}, (dim3){32, 1, 1}, NULL, 0, NULL);
+}
+"""
+
+
+def test_device_code_that_nvcc_linked_of_one_file_runs(tmp_path):
+    """nvcc -rdc=true embeds a linked cubin, and the PTX of each file beside it."""
+    ptx = kernel("mov.u32 %r1, 1;", parameters=0).encode()
+    (tmp_path / "file").write_bytes(fat_binary((1, ptx, 0, 0)))
+    (tmp_path / "a.c").write_text(LINKED)
+    subprocess.run(["cc", "-w", "-o", tmp_path / "a", tmp_path / "a.c", "-ldl"], check=True)
+    result = start(tmp_path / "a", [str(tmp_path / "file")])
+    assert (result.status, result.seen.refusals, len(result.reports)) == (0, [], 2)
+    (refusal,) = start(tmp_path / "a", [str(tmp_path / "file"), "twice"]).seen.refusals
+    assert "several files" in refusal
+
+
 def test_words_behind_a_program_are_the_programs_own():
     def emulate(*words):
         ran = CliRunner().invoke(main, ["emulate", *words])

@@ -18,7 +18,8 @@ static struct variable *all_variables;
 // ---- modules
 struct fat_binary {  // of fatbinary_section.h
     int magic, version;
-    const void *data, *more;
+    const void *data;
+    const void *const *files;  // of nvcc -rdc=true, version 2: the fat binary of each linked file, then NULL; data has no PTX
 };
 
 int add_module(const void *image, uint64_t *module)
@@ -27,7 +28,11 @@ int add_module(const void *image, uint64_t *module)
     unsigned magic;
     memcpy(&magic, image, 4);
     if (magic == WRAPPED) {
-        image = ((const struct fat_binary *)image)->data;
+        const struct fat_binary *wrapper = image;
+        if (wrapper->version == 2 && wrapper->files[1] != NULL)
+            refuse(
+                "the program links device code of several files or launches kernels from kernels (nvcc -rdc=true), which is not covered");
+        image = wrapper->version == 2 ? wrapper->files[0] : wrapper->data;
         memcpy(&magic, image, 4);
     }
     if (magic == ELF) refuse("the program loads a cubin, and the emulator runs PTX: give it the PTX");
