@@ -203,6 +203,9 @@ def sum_of_lanes(use):
 
 def test_lanes_without_a_value_may_be_shuffled_and_added_when_nobody_uses_the_sums():
     """Layer normalisation of rows shorter than a warp: 8 lanes load, all of them reduce, 8 lanes store."""
+    report, gpu, (place, _) = sum_of_lanes("setp.gt.f32 %p2, %f1, %f2; selp.f32 %f5, %f1, %f2, %p2; @%p1 st.global.f32 [%rd12], %f5;")
+    assert report.ok and not report.findings, report  # the place of the largest number, as Triton finds it
+    np.testing.assert_array_equal(gpu.read(place, 8, np.float32), 2 * np.tile(VALUES[4:8], 2))
     report, gpu, (place, _) = sum_of_lanes("@%p1 st.global.f32 [%rd12], %f4;")
     assert report.ok and not report.findings, report
     sums = np.float32(2) * (VALUES[:4] + VALUES[4:8])
@@ -210,7 +213,7 @@ def test_lanes_without_a_value_may_be_shuffled_and_added_when_nobody_uses_the_su
 
 
 @pytest.mark.parametrize(("use", "lanes"), [
-    ("st.global.f32 [%rd12], %f4;", 0xFFFFFF00), ("st.global.f32 [%rd12], %f2;", 0xFFFFFF00),
+    ("st.global.f32 [%rd12], %f4;", 0xFFFFFF00), ("setp.gt.f32 %p2, %f3, %f2; selp.u32 %r5, %r0, 7, %p2; st.global.u32 [%rd12], %r5;", 0xFFFFFF00), ("st.global.f32 [%rd12], %f2;", 0xFFFFFF00),
     ("setp.lt.u32 %p2, %r0, 12; shfl.sync.down.b32 %r2, %r1, 4, 31, -1; @%p2 st.global.u32 [%rd12], %r2;", 0xFF0),
     ("setp.gt.f32 %p2, %f3, 0f00000000; @%p2 bra END; END:", 0xFFFFFF00), ("cvt.rzi.u64.f32 %rd13, %f3; add.s64 %rd13, %rd13, %rd12; st.global.u32 [%rd13], %r0;", 0xFFFFFF00),
 ])  # fmt: skip

@@ -236,6 +236,8 @@ def checked(program, ins, run, suspects, follow=frozenset()):
     moved_from = {number for _, sources in (ins.copies or ()) for number in sources}
     if ins.copies is None and ins.unit_copies:
         moved_from |= ins.passed
+    if ins.chosen_by is not None:
+        moved_from.add(layout.register_of_slot[ins.chosen_by])
     reads = [
         (number, units_of(number, ins.narrow.get(number)), None if number in ins.reads else ins.condition)
         for number in sorted(suspects.reads.get(ins.pc, ()), key=lambda number: (number not in follow, number))
@@ -252,7 +254,7 @@ def checked(program, ins, run, suspects, follow=frozenset()):
             sides = [FULL, FULL]
             for place, defined in zip(ins.chosen_from, known):
                 sides[place] = defined
-            return first & sides[0] | ~first & sides[1]
+            return (first & sides[0] | ~first & sides[1]) & known[-1]
         if ins.absorbs is not None:  # of two predicates
             deciding, *slots = ins.absorbs
             decided = [bits_of(warp.values[slot]) ^ (0 if deciding else FULL) for slot in slots]

@@ -492,6 +492,8 @@ def select(ins):
     sources = [item for item in ins.operands[1:3] if isinstance(item, Register)]
     if sources:
         _note_move(ins, ins.operands[0], sources)
+        (predicate,) = ins.layout.units_of(ins.operands[3])
+        ins.unit_copies = [(unit, [*places, predicate]) for unit, places in ins.unit_copies]
         ins.chosen_by = p
         ins.chosen_from = tuple(place for place in (0, 1) if isinstance(ins.operands[1 + place], Register))
     return compute(ins, lambda x, y, c: np.where(c, x, y), d, [a, b, p])
