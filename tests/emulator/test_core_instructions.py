@@ -1,6 +1,8 @@
 """Each integer, float and lane instruction against what the PTX manual says, on lanes chosen for their edges."""
 
+import math
 import struct
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from zoo.emulator import conversions, number_formats
 from zoo.emulator.instructions import load_tables
 
 load_tables()
-from zoo.emulator.instructions.arithmetic import fma_f32  # noqa: E402
+from zoo.emulator.instructions.arithmetic import fma_f32, fma_f64  # noqa: E402
 from zoo.emulator.instructions.floating import FAST  # noqa: E402
 
 RNG = np.random.default_rng(1)
@@ -479,3 +481,24 @@ def test_an_fma_whose_float64_sum_is_a_tie_is_rounded_once():
         ties += int((np.ldexp(a.astype(np.float64) * b + c, 0).view(np.uint64) & np.uint64(0x1FFFFFFF) == np.uint64(0x10000000)).sum())
         assert (fma_f32(a, b, c).view(np.uint32) == exact).all()
     assert ties > 100
+
+
+def test_fma_of_doubles_rounds_once():
+    """Sums near ties, cancellations and the ends of the range against rational arithmetic."""
+    rng = np.random.default_rng(64)
+    numbers = rng.standard_normal((3, 400)) * 2.0 ** rng.integers(-60, 60, (3, 400))
+    whole = np.stack([rng.integers(1, 2**27, 400), rng.integers(1, 2**27, 400), rng.integers(-(2**53), 2**53, 400)]) * 0.5
+    whole[2] *= 2.0 ** rng.integers(-40, 40, 400)
+    near = np.stack([numbers[0], numbers[1], -numbers[0] * numbers[1] * (1 + rng.integers(-2, 3, 400) * 2.0**-52)])
+    bits = rng.integers(0, 2**64, (3, 400), np.uint64).view(np.float64)
+    bits = bits[:, np.isfinite(bits).all(axis=0)]
+    for a, b, c in (numbers, whole, near, bits, bits * 2.0**-500):
+        with np.errstate(all="ignore"):
+            found = fma_f64(a, b, c)
+        for x, y, z, result in zip(*(array.tolist() for array in (a, b, c, found)), strict=True):
+            exact = Fraction(x) * Fraction(y) + Fraction(z)
+            try:
+                wanted = exact.numerator / exact.denominator if exact else x * y + z
+            except OverflowError:
+                wanted = math.inf if exact > 0 else -math.inf
+            assert result == wanted and math.copysign(1, result) == math.copysign(1, wanted), (x.hex(), y.hex(), z.hex())

@@ -276,7 +276,7 @@ def clamp_to_unit(format: Format, codes: numpy.ndarray) -> numpy.ndarray:
 # arithmetic with one rounding
 
 
-def _round_sum_to_odd(x: numpy.ndarray, y: numpy.ndarray) -> numpy.ndarray:
+def round_sum_to_odd(x: numpy.ndarray, y: numpy.ndarray) -> numpy.ndarray:
     """x + y in float64, rounded to odd: inexact results have their last bit set."""
     with numpy.errstate(invalid="ignore", over="ignore"):
         total = x + y
@@ -295,7 +295,7 @@ def _fma(format: Format, a, b, c, rounding: str, ftz: bool, sat: bool, relu: boo
     x, y, z = decode(format, a), decode(format, b), decode(format, c)
     with numpy.errstate(invalid="ignore", over="ignore"):
         product = x * y
-    total = _round_sum_to_odd(product, z)
+    total = round_sum_to_odd(product, z)
     if rounding in ("rm", "rp"):
         # An exact zero sum of opposite signs is -0 when rounding down (float64 made it +0).
         opposite = (total == 0) & (numpy.signbit(product) != numpy.signbit(z))

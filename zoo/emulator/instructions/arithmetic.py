@@ -126,17 +126,47 @@ def _f64(ins, name):
 _TOO_LARGE = 2**1024 - 2**970  # what rounds to infinity
 
 
+_LEAST, _MOST = 2.0**-450, 2.0**450  # between these no part of a product, nor of a sum with it, leaves the range of exact steps
+_SPLIT = 2.0**27 + 1
+
+
 def fma_f64(a, b, c):
-    """Exact by rational arithmetic, lane by lane: rare in these kernels."""
-    result = a * b + c
-    for lane in range(len(result)):
-        if np.isfinite(a[lane]) and np.isfinite(b[lane]) and np.isfinite(c[lane]):
-            total = Fraction(float(a[lane])) * Fraction(float(b[lane])) + Fraction(float(c[lane]))
-            if abs(total) >= _TOO_LARGE:
-                result[lane] = np.inf if total > 0 else -np.inf
-            elif total:
-                result[lane] = total.numerator / total.denominator  # int / int is correctly rounded
+    """a * b + c rounded once. The product has two parts, and its sum with c three: the lesser two are added first, rounded to odd, which
+    leaves the last rounding right (Boldo and Melquiond, Emulation of FMA). Rare magnitudes go by rational arithmetic, lane by lane."""
+    product = a * b
+    result = product + c
+    high, low = _halves(a)
+    other_high, other_low = _halves(b)
+    error = ((high * other_high - product) + high * other_low + low * other_high) + low * other_low
+    sum_, rest = _exact_sum(c, error)
+    sum_, more = _exact_sum(product, sum_)
+    quick = sum_ + number_formats.round_sum_to_odd(rest, more)
+    sizes = np.abs([a, b])
+    size = np.abs(c)
+    safe = ((sizes > _LEAST) & (sizes < _MOST)).all(axis=0) & ((c == 0) | (size > _LEAST**2)) & (size < _MOST**2)
+    result[safe] = quick[safe]
+    rare = ~safe & (sizes > 0).all(axis=0) & np.isfinite([a, b, c]).all(axis=0)
+    for lane in np.nonzero(rare)[0]:
+        total = Fraction(float(a[lane])) * Fraction(float(b[lane])) + Fraction(float(c[lane]))
+        if abs(total) >= _TOO_LARGE:
+            result[lane] = np.inf if total > 0 else -np.inf
+        elif total:
+            result[lane] = total.numerator / total.denominator  # int / int is correctly rounded
     return result
+
+
+def _halves(x):
+    """Two numbers of 26 bits whose sum is x."""
+    scaled = x * _SPLIT
+    high = scaled - (scaled - x)
+    return high, x - high
+
+
+def _exact_sum(x, y):
+    """(x + y rounded, what rounding took)"""
+    total = x + y
+    back = total - x
+    return total, (x - (total - back)) + (y - back)
 
 
 def _half(ins, name, type):
