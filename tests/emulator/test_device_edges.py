@@ -90,9 +90,21 @@ def test_a_device_ends_a_launch_after_the_instructions_that_its_pages_say():
 
 def test_devices_are_those_of_their_arch():
     said = {arch: emulator.Device(arch) for arch in ARCHS}
-    assert set(said) == {"sm_90a", "sm_100a", "sm_100f", "sm_103a", "sm_103f", "sm_120a", "sm_120f", "sm_121a", "sm_121f"}
+    assert set(said) == {
+        "sm_90a",
+        "sm_100a",
+        "sm_100f",
+        "sm_103a",
+        "sm_103f",
+        "sm_110a",
+        "sm_110f",
+        "sm_120a",
+        "sm_120f",
+        "sm_121a",
+        "sm_121f",
+    }
     assert {arch: (one.capability, one.multiprocessors, one.arithmetic, str(one)) for arch, one in said.items()} == {
-        arch: ((int(arch[3:-2]), int(arch[-2])), {"90": 132, "100": 148, "103": 148, "120": 170, "121": 48}[arch[3:-1]],
+        arch: ((int(arch[3:-2]), int(arch[-2])), {"90": 132, "100": 148, "103": 148, "110": 20, "120": 170, "121": 48}[arch[3:-1]],
                "hw" if arch == "sm_90a" else "exact", f"emulated {arch}") for arch in ARCHS
     }  # fmt: skip
     assert emulator.Device(multiprocessors=7, arithmetic="exact").multiprocessors == 7
@@ -104,6 +116,7 @@ def test_devices_are_those_of_their_arch():
         ("sm_90a", ["sm_90a"], ["sm_100a", "sm_100f"]),
         ("sm_100f", ["sm_100a", "sm_100f", "sm_103a", "sm_103f"], ["sm_90a", "sm_120a"]),
         ("sm_103f", ["sm_103a"], ["sm_100a", "sm_120f"]),
+        ("sm_110f", ["sm_110a", "sm_110f"], ["sm_100a", "sm_103f"]),
         ("sm_121a", ["sm_121a", "sm_121f"], ["sm_120a"]),
         ("sm_100", ["sm_100a", "sm_121f"], ["sm_90a"]),
         ("sm_80", list(ARCHS), []),

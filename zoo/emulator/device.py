@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, DTypeLike
 
-MULTIPROCESSORS = {"sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 170, "sm_121": 48}
+MULTIPROCESSORS = {"sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_110": 20, "sm_120": 170, "sm_121": 48}
 ARCHS = tuple(
     number + feature for number in MULTIPROCESSORS for feature in "af" if number + feature != "sm_90f"
 )  # families begin at sm_100

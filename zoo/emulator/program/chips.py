@@ -20,13 +20,14 @@ _IMAGES = {
     70: 1 << 17, 71: 65000,
 }  # fmt: skip
 _OF_DATA_CENTRES = {_THREADS: 2048, _SHARED: 228 << 10, MOST_SHARED: 227 << 10, _CTAS: 32}
+_OF_JETSONS = {**_OF_DATA_CENTRES, _THREADS: 1536, _CTAS: 24}
 _OF_DESKTOPS = {_THREADS: 1536, _SHARED: 100 << 10, MOST_SHARED: 99 << 10, _CTAS: 24}
 
 
 def attributes(arch: str) -> dict[int, int]:
     """The attributes that are not 0."""
     number = int(arch[3:].rstrip("af"))
-    own = _OF_DESKTOPS if number >= 120 else _OF_DATA_CENTRES
+    own = _OF_DATA_CENTRES if number < 110 else _OF_JETSONS if number < 120 else _OF_DESKTOPS
     return {**_COMMON, **_IMAGES, **own, 16: MULTIPROCESSORS[f"sm_{number}"], 75: number // 10, 76: number % 10}
 
 
