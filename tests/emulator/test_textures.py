@@ -228,6 +228,28 @@ def test_normalized_reads_are_filtered_as_whole_numbers(dtype, channels):
     np.testing.assert_array_equal(found[:, :channels], expected)
 
 
+@pytest.mark.parametrize("filter", ["point", "linear"])
+def test_srgb_colours_become_linear_before_they_are_filtered(filter):
+    gpu = emulator.Device()
+    texels = image_of((3, 4), "u8", 4)
+    texels[0, 0] = 0, 10, 255, 255  # on both sides of the curve's bend, 10.3
+    border = (0.5, 0.25, 1.0, 0.125)
+    modes = ("border", "clamp")
+    handle = gpu.texture(
+        gpu.alloc(texels), "u8", (4, 3), 4, filter=filter, read="normalized", srgb=True, address_mode=modes, border=border
+    )  # fmt: skip
+    x, y = np.float32(RNG.uniform(-1, 5, 32)), np.float32(RNG.uniform(-1, 4, 32))
+    x[0] = y[0] = 0.5
+    found, report = fetched(gpu, handle, TEX[2], x, y)
+    assert report.ok
+    linear = texels / 255
+    colours = linear[..., :3]
+    linear[..., :3] = np.float32(np.where(colours > 0.04045, ((colours + 0.055) / 1.055) ** 2.4, colours / 12.92))
+    expected = [looked_up(linear, point, modes, False, filter == "linear", border, "f32") for point in zip(x, y, strict=True)]
+    np.testing.assert_array_equal(found, np.float32(expected))
+    assert found[0].tolist() == [0, np.float32(10 / 255 / 12.92), 1, 1]
+
+
 @pytest.mark.parametrize("dtype", [*textures.TYPES])
 @pytest.mark.parametrize("channels", [1, 4])
 def test_elements_keep_their_type_and_sign(dtype, channels):
@@ -404,7 +426,7 @@ def test_a_handle_that_does_not_fit_the_instruction_is_reported(what):
      ("cube has normalized", ("f32", (4, 4)), {"geometry": "cube", "layers": 6}), ("linear memory has", ("f32", (4, 4)), {"linear": True}),
      ("multiple of 32", ("f32", (4, 4)), {"pitch": 20}), ("filtering is for floats", ("u8", (4, 4)), {"filter": "linear"}),
      ("of 8 and 16 bits", ("u32", (4, 4)), {"read": "normalized"}), ("the address mode", ("f32", (4, 4)), {"address_mode": "repeat"}),
-     ("must have 4 values", ("f32", (4, 4)), {"border": (1,)})],
+     ("must have 4 values", ("f32", (4, 4)), {"border": (1,)}), ("sRGB is for normalized", ("u8", (4, 4), 4), {"srgb": True})],
 )  # fmt: skip
 def test_a_texture_that_no_device_supports_is_refused(words, of, options):
     gpu = emulator.Device()

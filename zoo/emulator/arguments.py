@@ -15,7 +15,8 @@
     shape = [48, 64, 4]             # layers if there are any, rows, texels of a row, channels if there are several
     fill = "random"
     texture = { channels = 4, filter = "linear", address = ["wrap", "clamp"], normalized = true, read = "normalized" }   # pass a texture's handle
-    # more keys of texture: geometry = "a2d" (a name that tex uses), linear = true (memory for tex1Dfetch), border = [1, 0, 0, 0]
+    # more keys of texture: geometry = "a2d" (a name that tex uses), linear = true (memory for tex1Dfetch), border = [1, 0, 0, 0],
+    # srgb = true (colours become linear)
     # surface = { channels = 4 }    # in place of texture: pass a surface's handle
     # reference = true              # binds it to the .texref or .surfref of this name; then it is no parameter
 
@@ -75,7 +76,7 @@ _OF_A_SCALAR = {"name", "value", "dtype"}
 _OF_A_STRUCT = {"name", "fields"}
 _OF_A_MAP = {"box", "swizzle", "fill"}
 _OF_A_SURFACE = {"channels", "geometry"}
-_OF_A_TEXTURE = _OF_A_SURFACE | {"linear", "filter", "address", "normalized", "read", "border"}
+_OF_A_TEXTURE = _OF_A_SURFACE | {"linear", "filter", "address", "normalized", "read", "border", "srgb"}
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,63}", re.ASCII)
 _LARGEST_STRUCT = 32764
 MOST_BYTES = 1 << 30  # of all arrays together

@@ -361,7 +361,7 @@ class Device:
         linear: memory for tex1Dfetch. The other options set how the texture is read:
         filter: "point" or "linear". address_mode: "clamp", "border", and with normalized coordinates "wrap" and "mirror", for all dimensions or each.
         Channels that the memory lacks are read as 0. normalized: coordinates run from 0 to 1. read: "element", or "normalized" for integers as floats up to 1.
-        border: four values. A table of arguments has these options under `texture`, with `address` in place of address_mode, and dims and layers in its shape.
+        border: four values. srgb: colours of normalized u8 become linear. A table of arguments has these options under `texture`, with `address` in place of address_mode, and dims and layers in its shape.
         """
         image = textures.image(address, dtype, dims, channels, geometry=geometry, layers=layers, pitch=pitch, linear=linear)
         return self.add_object(textures.texture(image, **sampling))

@@ -15,6 +15,8 @@ s16        likewise
 s8         S = sum of w t becomes S + ((S + 64 + (S >> 12) * 16) >> 7), in 32767ths.
 1-D        A second coordinate of 0 is filtered, too: with a border along y, half of each value is the border.
 cubes      Faces are filtered apart. z wins ties (y over x is not known).
+sRGB       Colours become linear by the curve of IEC 61966-2-1, rounded to f32, and are filtered as f32. The border is linear. A fourth channel is no colour.
+           No GPU has confirmed this rule.
 
 A texel of weight 0 is not read.
 """
@@ -105,6 +107,7 @@ class Texture:
     normalized: bool = False  # coordinates run from 0 to 1
     read: str = "element"
     border: tuple = (0.0,) * 4
+    srgb: bool = False
 
     @property
     def gives_floats(self):
@@ -136,7 +139,9 @@ def image(address, dtype, dims, channels=1, *, geometry=None, layers=1, pitch=No
     return made
 
 
-def texture(of: Image, *, filter="point", address_mode="clamp", normalized=False, read="element", border=(0, 0, 0, 0)) -> Texture:
+def texture(
+    of: Image, *, filter="point", address_mode="clamp", normalized=False, read="element", border=(0, 0, 0, 0), srgb=False
+) -> Texture:
     """A checked way to read an image. address_mode: one for all dimensions, or one for each."""
     modes = (address_mode,) * 3 if isinstance(address_mode, str) else tuple(address_mode) + ("clamp",) * (3 - len(address_mode))
     for what, value, known in (
@@ -150,9 +155,11 @@ def texture(of: Image, *, filter="point", address_mode="clamp", normalized=False
         raise LaunchError(f"texture: border = {border!r} must have 4 values")
     if read == "normalized" and of.type not in ("u8", "s8", "u16", "s16"):
         raise LaunchError(f"texture: normalized reads are for integers of 8 and 16 bits, not {of.type}")
+    if srgb and (of.type != "u8" or read != "normalized"):
+        raise LaunchError(f"texture: sRGB is for normalized reads of u8, not {read} reads of {of.type}")
     if not normalized:  # as the runtime does
         modes = tuple("clamp" if mode in ("wrap", "mirror") else mode for mode in modes)
-    made = Texture(of, filter, modes, bool(normalized), read, tuple(map(float, border)))
+    made = Texture(of, filter, modes, bool(normalized), read, tuple(map(float, border)), bool(srgb))
     if filter == "linear" and not made.gives_floats:
         raise LaunchError("texture: linear filtering is for floats and normalized reads")
     if of.geometry in ("cube", "acube") and not normalized:
@@ -261,17 +268,30 @@ def cube_face(s, t, r):
 
 
 # ---- values
+_CODES = np.arange(256) / 255
+_LINEAR = np.where(_CODES <= 0.04045, _CODES / 12.92, ((_CODES + 0.055) / 1.055) ** 2.4).astype(np.float32)
+
+
 def as_read(of: Texture, data) -> np.ndarray:
     """What texels become that are not filtered: floats, or integers."""
+    if of.srgb:
+        found = _LINEAR[data].astype(np.float64)
+        found[:, 3:] = data[:, 3:] / 255
+        return found
     if of.read == "normalized":
         return np.maximum(data / np.float64(np.iinfo(data.dtype).max), -1.0)
     return data.astype(np.float64 if of.gives_floats else np.int64)
 
 
+def as_filtered(of: Texture, data) -> np.ndarray:
+    """What linear filtering combines of texels."""
+    return as_read(of, data) if of.srgb else data.astype(np.float64)
+
+
 def border_texel(of: Texture) -> np.ndarray:
     """The border as the texels that linear filtering combines."""
     border = np.array(of.border)
-    if of.read == "normalized":
+    if of.read == "normalized" and not of.srgb:
         whole = np.iinfo(of.image.dtype)
         border = np.rint(np.clip(border, -1.0 if whole.min else 0.0, 1.0) * whole.max)
     return border
@@ -281,7 +301,7 @@ def filtered(of: Texture, texels, weights) -> np.ndarray:
     """(lanes, channels) results of (taps, lanes, channels) texels, whose (taps, lanes) weights are in 256ths."""
     weights = np.asarray(weights)[:, :, None]
     texels = np.where(weights > 0, texels, 0.0)
-    if of.read == "normalized":
+    if of.read == "normalized" and not of.srgb:
         total = (texels.astype(np.int64) * weights).sum(axis=0)
         whole = np.iinfo(of.image.dtype)
         if of.image.type == "s8":

@@ -262,6 +262,31 @@ static void of_the_driver() {
     for (int i = 0; i < 5; ++i) CHECK(out[i] == host[i + 1] / 255.f);
 }
 
+__global__ void colours(float* out, cudaTextureObject_t image) {
+    float4 colour = tex2D<float4>(image, threadIdx.x + 0.5f, 0.5f);
+    out[4 * threadIdx.x] = colour.x;
+    out[4 * threadIdx.x + 3] = colour.w;
+}
+
+void srgb() {
+    cudaArray_t array;
+    cudaChannelFormatDesc format = cudaCreateChannelDesc<uchar4>();
+    CALL(cudaMallocArray(&array, &format, 8, 1));
+    uchar4 host[8];
+    for (int i = 0; i < 8; ++i) host[i] = make_uchar4(30 * i, 0, 0, 30 * i);
+    CALL(cudaMemcpy2DToArray(array, 0, 0, host, sizeof host, sizeof host, 1, cudaMemcpyHostToDevice));
+    cudaTextureDesc how = {};
+    how.readMode = cudaReadModeNormalizedFloat;
+    how.sRGB = 1;
+    float* out = result(32);
+    colours<<<1, 8>>>(out, of_array(array, how));
+    CALL(cudaDeviceSynchronize());
+    for (int i = 0; i < 8; ++i) {
+        float code = 30 * i / 255.f, linear = code <= 0.04045f ? code / 12.92f : powf((code + 0.055f) / 1.055f, 2.4f);
+        CHECK(fabsf(out[4 * i] - linear) < 1e-6f && out[4 * i + 3] == code);
+    }
+}
+
 int main(int count, char** arguments) {
     const char* mode = count > 1 ? arguments[1] : "";
     if (strcmp(mode, "right") == 0) {
@@ -270,13 +295,14 @@ int main(int count, char** arguments) {
         volumes();
         surfaces();
         of_the_driver();
+        srgb();
     } else if (strcmp(mode, "wrong") == 0) {
         cudaArray_t array = of_ones(cudaArraySurfaceLoadStore);
         past_the_end<<<1, W + 1>>>(surface_of(array), result(W + 1));
         in_and_out<<<1, W>>>(surface_of(array), of_array(array), result(W));
-    } else if (strcmp(mode, "srgb") == 0) {
+    } else if (strcmp(mode, "seamless") == 0) {
         cudaTextureDesc how = {};
-        how.sRGB = 1;
+        how.seamlessCubemap = 1;
         of_array(of_ones(0), how);
     } else {
         return 4;

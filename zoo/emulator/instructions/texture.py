@@ -109,7 +109,7 @@ def _values(ins, warp, lanes, texture, tap, layer):
 def _filtered(ins, warp, lanes, texture, taps, layer):
     """(lanes, 4) values of all texels around a coordinate."""
     border = textures.border_texel(texture)
-    texels = [_texels(ins, warp, lanes, texture, tap, layer, lambda data: data.astype(np.float64), border) for tap in taps]
+    texels = [_texels(ins, warp, lanes, texture, tap, layer, lambda data: textures.as_filtered(texture, data), border) for tap in taps]
     found = textures.filtered(texture, np.stack(texels), [tap.weight for tap in taps])
     outside = np.logical_and.reduce([~tap.inside | (tap.weight == 0) for tap in taps])
     found[outside] = texture.border

@@ -9,7 +9,7 @@ struct image {  // in the order of the request's arguments
     uint64_t address, type, channels, width, height, depth, geometry, layers, pitch, linear;
 };
 struct sampling {  // the request's bytes
-    int32_t modes[3], filter, normalized_values, normalized;
+    int32_t modes[3], filter, normalized_values, normalized, srgb;
     float border[4];
 };
 
@@ -81,10 +81,10 @@ static int image_of(const struct resource *resource, struct image *image)
 EXPORT int cudaCreateTextureObject(uint64_t *handle, const struct resource *resource, const struct texture *texture, const void *view)
 {
     if (view != NULL) refuse("the program makes a texture with a resource view, which is not covered");
-    if (texture->srgb || texture->seamless)
-        refuse("the program makes a texture with %s, which is not covered", texture->srgb ? "sRGB" : "seamless cubes");
+    if (texture->seamless) refuse("the program makes a texture with seamless cubes, which is not covered");
     struct image image;
-    struct sampling sampling = {.filter = texture->filter, .normalized_values = texture->read, .normalized = texture->normalized};
+    struct sampling sampling = {
+        .filter = texture->filter, .normalized_values = texture->read, .normalized = texture->normalized, .srgb = texture->srgb != 0};
     memcpy(sampling.modes, texture->modes, sizeof sampling.modes);
     memcpy(sampling.border, texture->border, sizeof sampling.border);
     int error = image_of(resource, &image);
@@ -126,8 +126,8 @@ EXPORT int cuTexObjectCreate(uint64_t *handle, const struct driver_resource *res
                              const void *view)
 {
     static const unsigned INTEGERS = 1, NORMALIZED = 2, SRGB = 0x10, SEAMLESS = 0x40;
-    if (view != NULL || (texture->flags & (SRGB | SEAMLESS)))
-        refuse("cuTexObjectCreate is called for a view, sRGB or seamless cubes, which are not covered");
+    if (view != NULL || (texture->flags & SEAMLESS))
+        refuse("cuTexObjectCreate is called for a view or seamless cubes, which are not covered");
     if (resource->kind == OF_MIPMAPS) refuse("the program makes an object of mipmaps, which are not covered");
     struct image image;
     if (resource->kind == OF_ARRAY) {
@@ -140,8 +140,10 @@ EXPORT int cuTexObjectCreate(uint64_t *handle, const struct driver_resource *res
         image = image_of_memory(resource->of.memory.start, format, linear ? size / format.bytes : size,
                                 linear ? 0 : resource->of.memory.height, linear ? 0 : resource->of.memory.pitch);
     }
-    struct sampling sampling = {
-        .filter = texture->filter, .normalized_values = !(texture->flags & INTEGERS), .normalized = (texture->flags & NORMALIZED) != 0};
+    struct sampling sampling = {.filter = texture->filter,
+                                .normalized_values = !(texture->flags & INTEGERS),
+                                .normalized = (texture->flags & NORMALIZED) != 0,
+                                .srgb = (texture->flags & SRGB) != 0};
     memcpy(sampling.modes, texture->modes, sizeof sampling.modes);
     memcpy(sampling.border, texture->border, sizeof sampling.border);
     return create(TEXTURE, &image, &sampling, handle);

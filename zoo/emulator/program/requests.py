@@ -330,14 +330,14 @@ class Requests:
 
     # ---- textures and surfaces
     def texture(self, arguments, data):
-        *modes, filter, scaled, normalized = struct.unpack("<6i", data[:24])
-        border = struct.unpack("<4f", data[24:])
+        *modes, filter, scaled, normalized, srgb = struct.unpack("<7i", data[:28])
+        border = struct.unpack("<4f", data[28:])
 
         def made(image):
             read = "normalized" if scaled and image.type in ("u8", "s8", "u16", "s16") else "element"  # others are read as they are
             names = [textures.ADDRESSES[mode] for mode in modes]
             return textures.texture(
-                image, filter=textures.FILTERS[filter], address_mode=names, normalized=normalized, read=read, border=border
+                image, filter=textures.FILTERS[filter], address_mode=names, normalized=normalized, read=read, border=border, srgb=srgb
             )
 
         return self._object("texture", arguments, made)
