@@ -419,6 +419,50 @@ def test_a_handle_that_does_not_fit_the_instruction_is_reported(what):
     assert kinds(fetched(gpu, handle, instruction, np.arange(32) % 8, np.arange(32) % 8)[1]) == {"invalid-descriptor"}
 
 
+# ---- several levels of detail
+def mipmap(gpu, **options):
+    """(handle of a texture of 8 x 4 texels, its levels)"""
+    levels = [image_of((max(1, 4 >> number), 8 >> number), "f32", 1) for number in range(4)]
+    first, *others = (gpu.alloc(level) for level in levels)
+    return gpu.texture(first, "f32", (8, 4), levels=others, normalized=True, **options), levels
+
+
+@pytest.mark.parametrize("level_filter", ["point", "linear"])
+@pytest.mark.parametrize("filter", ["point", "linear"])
+@pytest.mark.parametrize(("bias", "clamp"), [(0, (0, math.inf)), (0.75, (0.5, 2.25)), (-1, (1, 1))])
+def test_a_level_of_detail_selects_levels_and_their_weights(level_filter, filter, bias, clamp):
+    gpu = emulator.Device()
+    handle, levels = mipmap(gpu, filter=filter, level_filter=level_filter, level_bias=bias, level_clamp=clamp)
+    x, y, detail = (np.float32(RNG.uniform(*ends, 32)) for ends in ((-0.2, 1.2), (-0.2, 1.2), (-2, 5)))
+    found, report = fetched(gpu, handle, "tex.level.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], %f12;", x, y, detail)
+    assert report.ok
+    for lane in range(32):
+        wanted = min(max(float(detail[lane]) + bias, clamp[0]), clamp[1], 3)
+        whole, fraction = (math.floor(wanted + 0.5), 0) if level_filter == "point" else divmod(math.floor(wanted * 256 + 0.5), 256)
+        both = [
+            looked_up(levels[min(number, 3)], (x[lane], y[lane]), ("clamp",) * 2, True, filter == "linear", ())[0]
+            for number in (whole, whole + 1)
+        ]
+        assert found[lane, 0] == np.float32((float(both[0]) * (256 - fraction) + float(both[1]) * fraction) / 256)
+    assert fetched(gpu, handle, TEX[2], x, y)[1].ok
+
+
+def test_the_longer_derivative_gives_the_level_of_detail():
+    gpu = emulator.Device()
+    handle, levels = mipmap(gpu)
+    x, y = np.float32(RNG.uniform(0, 1, 32)), np.float32(RNG.uniform(0, 1, 32))
+    across = np.float32(np.resize([1.1 / 8, 2.1 / 8, 0.1 / 8, 16 / 8], 32))  # 1.1, 2.1, 0.1 and 16 texels
+    down = np.float32(np.resize([0, 0, 4.1 / 4, 0], 32))  # 4.1 texels
+    instruction = "tex.grad.2d.v4.f32.f32 RESULT, [%rd1, {%f10, %f11}], {%f12, %f14}, {%f14, %f13};"
+    found, report = fetched(gpu, handle, instruction, x, y, across, down, np.zeros(32))
+    assert report.ok
+    expected = [
+        looked_up(levels[number], point, ("clamp",) * 2, True, False, ())[0]
+        for point, number in zip(zip(x, y, strict=True), np.resize([0, 1, 2, 3], 32), strict=True)
+    ]
+    np.testing.assert_array_equal(found[:, 0], expected)
+
+
 @pytest.mark.parametrize(
     ("words", "of", "options"),
     [("one of u8", ("bf16", (4, 4)), {}), ("positive sizes", ("f32", (4, 0)), {}), ("number of channels", ("f32", (4, 4), 3), {}),
@@ -426,7 +470,8 @@ def test_a_handle_that_does_not_fit_the_instruction_is_reported(what):
      ("cube has normalized", ("f32", (4, 4)), {"geometry": "cube", "layers": 6}), ("linear memory has", ("f32", (4, 4)), {"linear": True}),
      ("multiple of 32", ("f32", (4, 4)), {"pitch": 20}), ("filtering is for floats", ("u8", (4, 4)), {"filter": "linear"}),
      ("of 8 and 16 bits", ("u32", (4, 4)), {"read": "normalized"}), ("the address mode", ("f32", (4, 4)), {"address_mode": "repeat"}),
-     ("must have 4 values", ("f32", (4, 4)), {"border": (1,)}), ("sRGB is for normalized", ("u8", (4, 4), 4), {"srgb": True})],
+     ("must have 4 values", ("f32", (4, 4)), {"border": (1,)}), ("sRGB is for normalized", ("u8", (4, 4), 4), {"srgb": True}),
+     ("levels need normalized", ("f32", (1, 1)), {"levels": [emulator.memory.GLOBAL_BASE]})],
 )  # fmt: skip
 def test_a_texture_that_no_device_supports_is_refused(words, of, options):
     gpu = emulator.Device()

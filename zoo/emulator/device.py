@@ -351,6 +351,7 @@ class Device:
         layers: int = 1,
         pitch: int | None = None,
         linear: bool = False,
+        levels: Sequence[int] = (),
         **sampling: Any,
     ) -> int:
         """Makes a texture object of memory. Returns its handle, which is a parameter of a launch.
@@ -358,13 +359,14 @@ class Device:
         dtype: the type of a channel, "u8", "s8", "u16", "s16", "u32", "s32", "f16" or "f32". dims: texels, dimension 0 innermost. channels: 1, 2 or 4.
         Rows of texels begin `pitch` bytes apart (a multiple of 32; left out, rows have no gaps). Slices or layers follow each other.
         geometry: "1d", "2d", "3d", "a1d", "a2d", "cube" or "acube", the names that tex uses. `layers` counts layers, or six faces of each cube.
-        linear: memory for tex1Dfetch. The other options set how the texture is read:
+        linear: memory for tex1Dfetch. levels: addresses of the smaller levels of a mipmap, whose rows have gaps to multiples of 32 bytes if there is a pitch;
+        level_filter, level_bias and level_clamp say how they are chosen. The other options set how the texture is read:
         filter: "point" or "linear". address_mode: "clamp", "border", and with normalized coordinates "wrap" and "mirror", for all dimensions or each.
         Channels that the memory lacks are read as 0. normalized: coordinates run from 0 to 1. read: "element", or "normalized" for integers as floats up to 1.
         border: four values. srgb: colours of normalized u8 become linear. A table of arguments has these options under `texture`, with `address` in place of address_mode, and dims and layers in its shape.
         """
         image = textures.image(address, dtype, dims, channels, geometry=geometry, layers=layers, pitch=pitch, linear=linear)
-        return self.add_object(textures.texture(image, **sampling))
+        return self.add_object(textures.texture(image, levels=textures.smaller(image, levels, pitch is not None), **sampling))
 
     def surface(self, address: int, dtype: str, dims: Sequence[int], channels: int = 1, **options: Any) -> int:
         """Makes a surface object of memory. Returns its handle. The options are geometry, layers and pitch, as for texture."""

@@ -17,12 +17,14 @@ s8         S = sum of w t becomes S + ((S + 64 + (S >> 12) * 16) >> 7), in 32767
 cubes      Faces are filtered apart. z wins ties (y over x is not known).
 sRGB       Colours become linear by the curve of IEC 61966-2-1, rounded to f32, and are filtered as f32. The border is linear. A fourth channel is no colour.
            No GPU has confirmed this rule.
+mipmaps    The level of detail has the bias added and is clamped. Of it the nearest level is read, halves up, or two levels, whose results have weights in
+           256ths. Derivatives give log2 of the longer one in texels. No GPU has confirmed these rules.
 
 A texel of weight 0 is not read.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -108,6 +110,14 @@ class Texture:
     read: str = "element"
     border: tuple = (0.0,) * 4
     srgb: bool = False
+    levels: tuple = ()  # smaller images, of level 1 on
+    level_filter: str = "point"
+    level_bias: float = 0.0
+    level_clamp: tuple = (0.0, math.inf)
+
+    def level(self, number):
+        """The texture of one level alone."""
+        return replace(self, image=(self.image, *self.levels)[number], levels=())
 
     @property
     def gives_floats(self):
@@ -139,13 +149,25 @@ def image(address, dtype, dims, channels=1, *, geometry=None, layers=1, pitch=No
     return made
 
 
+def smaller(of: Image, addresses, padded) -> tuple:
+    """The images of levels 1 and on. padded: rows begin at multiples of the alignment of a pitch."""
+    found = []
+    for number, address in enumerate(addresses, 1):
+        dims = tuple(max(1, extent >> number) for extent in of.dims)
+        pitch = -(-dims[0] * of.texel // PITCH_ALIGNMENT) * PITCH_ALIGNMENT if padded else None
+        found.append(image(address, of.type, dims, of.channels, geometry=of.geometry, layers=of.layers, pitch=pitch))
+    return tuple(found)
+
+
 def texture(
-    of: Image, *, filter="point", address_mode="clamp", normalized=False, read="element", border=(0, 0, 0, 0), srgb=False
-) -> Texture:
+    of: Image, *, filter="point", address_mode="clamp", normalized=False, read="element", border=(0, 0, 0, 0), srgb=False,
+    levels=(), level_filter="point", level_bias=0.0, level_clamp=(0.0, math.inf),
+) -> Texture:  # fmt: skip
     """A checked way to read an image. address_mode: one for all dimensions, or one for each."""
     modes = (address_mode,) * 3 if isinstance(address_mode, str) else tuple(address_mode) + ("clamp",) * (3 - len(address_mode))
     for what, value, known in (
         ("filter", filter, FILTERS),
+        ("filter of levels", level_filter, FILTERS),
         ("read mode", read, READS),
         *(("address mode", mode, ADDRESSES) for mode in modes),
     ):
@@ -160,7 +182,10 @@ def texture(
     if not normalized:  # as the runtime does
         modes = tuple("clamp" if mode in ("wrap", "mirror") else mode for mode in modes)
     made = Texture(of, filter, modes, bool(normalized), read, tuple(map(float, border)), bool(srgb))
-    if filter == "linear" and not made.gives_floats:
+    made = replace(made, levels=levels, level_filter=level_filter, level_bias=float(level_bias), level_clamp=tuple(map(float, level_clamp)))
+    if levels and not normalized:
+        raise LaunchError("texture: levels need normalized coordinates")
+    if "linear" in (filter, level_filter) and not made.gives_floats:
         raise LaunchError("texture: linear filtering is for floats and normalized reads")
     if of.geometry in ("cube", "acube") and not normalized:
         raise LaunchError("texture: a cube has normalized coordinates")
@@ -168,6 +193,23 @@ def texture(
 
 
 # ---- coordinates
+def at_levels(of: Texture, detail) -> list:
+    """(level, weight in 256ths) of each lane, one or two of each."""
+    detail = np.clip(np.nan_to_num(np.asarray(detail, np.float64) + of.level_bias), *of.level_clamp).clip(0, len(of.levels))
+    if of.level_filter == "point":
+        return [(np.floor(detail + 0.5).astype(np.int64), np.full(len(detail), _STEPS))]
+    fixed = np.floor(detail * _STEPS + 0.5).astype(np.int64)
+    low, fraction = fixed // _STEPS, fixed % _STEPS
+    return [(low, _STEPS - fraction), (np.minimum(low + 1, len(of.levels)), fraction)]
+
+
+def detail_of(of: Texture, *derivatives):
+    """The level of detail of the derivatives along x and y of the screen, each a list of arrays."""
+    lengths = [sum((np.asarray(d, np.float64) * extent) ** 2 for d, extent in zip(one, of.image.dims)) for one in derivatives]
+    with np.errstate(divide="ignore"):
+        return np.log2(np.maximum(*lengths)) / 2
+
+
 def _in_texels(x, extent, normalized):
     x = np.clip(np.nan_to_num(np.asarray(x, np.float64), nan=0.0), -_FAR, _FAR)
     return x * extent if normalized else x

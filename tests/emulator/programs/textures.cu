@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 static void check(bool right, const char* what, int line) {
     if (right) return;
@@ -287,6 +288,43 @@ void srgb() {
     }
 }
 
+__global__ void of_levels(float* out, cudaTextureObject_t image) {
+    out[threadIdx.x] = tex2DLod<float>(image, 0.5f, 0.5f, threadIdx.x * 0.5f);
+}
+
+// Level i is full of 10 i.
+void mipmaps() {
+    cudaMipmappedArray_t mipmaps;
+    cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
+    CALL(cudaMallocMipmappedArray(&mipmaps, &format, cudaExtent{6, 3, 0}, 9));
+    cudaArray_t array;
+    CHECK(cudaGetMipmappedArrayLevel(&array, mipmaps, 3) == cudaErrorInvalidValue);
+    for (int level = 0; level < 3; ++level) {
+        CALL(cudaGetMipmappedArrayLevel(&array, mipmaps, level));
+        std::vector<float> texels(18, 10.f * level);
+        cudaExtent size;
+        CALL(cudaArrayGetInfo(nullptr, &size, nullptr, array));
+        CHECK(size.width == 6 >> level && size.height == (level ? 1 : 3));
+        CALL(
+            cudaMemcpy2DToArray(array, 0, 0, texels.data(), 4 * size.width, 4 * size.width, size.height, cudaMemcpyHostToDevice));
+    }
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypeMipmappedArray;
+    resource.res.mipmap.mipmap = mipmaps;
+    cudaTextureDesc how = {};
+    how.normalizedCoords = 1;
+    how.mipmapFilterMode = cudaFilterModeLinear;
+    how.maxMipmapLevelClamp = 1.75f;
+    cudaTextureObject_t image;
+    CALL(cudaCreateTextureObject(&image, &resource, &how, nullptr));
+    float* out = result(5);
+    of_levels<<<1, 5>>>(out, image);
+    CALL(cudaDeviceSynchronize());
+    for (int i = 0; i < 5; ++i) CHECK(out[i] == fminf(5.f * i, 17.5f));
+    CALL(cudaDestroyTextureObject(image));
+    CALL(cudaFreeMipmappedArray(mipmaps));
+}
+
 int main(int count, char** arguments) {
     const char* mode = count > 1 ? arguments[1] : "";
     if (strcmp(mode, "right") == 0) {
@@ -296,6 +334,7 @@ int main(int count, char** arguments) {
         surfaces();
         of_the_driver();
         srgb();
+        mipmaps();
     } else if (strcmp(mode, "wrong") == 0) {
         cudaArray_t array = of_ones(cudaArraySurfaceLoadStore);
         past_the_end<<<1, W + 1>>>(surface_of(array), result(W + 1));

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .. import memory, textures
+from ..errors import EmulatorError
 from ..lanes import mask_of
 from ..parser import Address, PredicatePair, Register, TensorAddress, Vector
 from . import bits_of, instruction
@@ -200,7 +201,7 @@ def _refuse_rare(ins):
 
 @instruction("tex")
 def fetch(ins):
-    """Read a texture at coordinates, filtered; there is one level of detail"""
+    """Read a texture at coordinates, filtered"""
     level = ins.choice("base", "level", "grad", default="base")
     _refuse_rare(ins)
     geometry = ins.choice(*textures.GEOMETRIES)
@@ -210,12 +211,29 @@ def fetch(ins):
         ins.unsupported("it needs the types of a texel, .f32, .u32 or .s32, and of coordinates, .f32 or .s32")
     more = {"base": 0, "level": 1, "grad": 2}[level]
     common = _Fetch(ins, geometry, *types, more)
-    for k in range(2, 2 + more):
-        for slot in ins.operands[k].items if isinstance(ins.operands[k], Vector) else [ins.operands[k]]:
-            ins.read(slot, types[1])
+    operands = [ins.operands[k] for k in range(2, 2 + more)]
+    details = [[ins.read(one, types[1]) for one in (of.items if isinstance(of, Vector) else [of])] for of in operands]
     floats = types[1] == "f32"
 
+    def detail_of(warp, texture, lanes):
+        given = [[memory.select(warp.values[slot], lanes) for slot in slots] for slots in details]
+        if level == "grad" and "cube" in geometry:
+            raise EmulatorError("derivatives of a cube with several levels are not covered")
+        return textures.detail_of(texture, *given) if level == "grad" else given[0][0] if given else np.zeros(lanes.bit_count())
+
     def look_up(warp, texture, lanes, coordinates, layer, offsets):
+        if not texture.levels:
+            return look_up_level(warp, texture, lanes, coordinates, layer, offsets)
+        found = np.zeros((len(layer), 4))
+        for numbers, weights in textures.at_levels(texture, detail_of(warp, texture, lanes)):
+            for number in np.unique(numbers[weights > 0]):
+                chosen = (numbers == number) & (weights > 0)
+                arrays = [[array[chosen] for array in arrays] for arrays in (coordinates, [layer], offsets)]
+                read = look_up_level(warp, texture.level(number), part_of(lanes, chosen), arrays[0], arrays[1][0], arrays[2])
+                found[chosen] += read * (weights[chosen] / 256)[:, None]
+        return found
+
+    def look_up_level(warp, texture, lanes, coordinates, layer, offsets):
         if texture.image.linear and floats:
             ins.report(warp, lanes, "invalid-descriptor", "linear memory is read by integer coordinates (tex1Dfetch), not by float ones")
             return np.zeros((len(layer), 4))
@@ -285,7 +303,11 @@ def query_texture(ins):
     def answer(texture):
         if name == "normalized_coords":
             return int(texture.normalized)
-        return 1 if name in ("num_mipmap_levels", "num_samples") else texture.image.size(name)
+        if name == "num_mipmap_levels":
+            return 1 + len(texture.levels)
+        if level and texture.levels:
+            raise EmulatorError("txq.level of a texture with several levels is not covered")
+        return 1 if name == "num_samples" else texture.image.size(name)
 
     return query(ins, textures.Texture, answer)
 

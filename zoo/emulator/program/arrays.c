@@ -89,6 +89,52 @@ EXPORT int cudaArrayGetInfo(struct channels *channels, struct size *size, unsign
     return done(SUCCESS);
 }
 
+// ---- mipmaps
+static size_t shrunk(size_t extent, unsigned level) { return extent == 0 ? 0 : extent >> level ? extent >> level : 1; }
+
+static int make_mipmaps(struct mipmaps **made, struct format format, struct size size, unsigned count, unsigned flags)
+{
+    int layered = (flags & (LAYERED | CUBE)) != 0;
+    size_t extent = size.width | size.height | (layered ? 0 : size.depth);
+    struct mipmaps mipmaps = {.count = 0};
+    unsigned most = 1;
+    while (extent >>= 1) ++most;
+    if (count < most) most = count ? count : 1;
+    if (most > MOST_LEVELS) return INVALID_VALUE;
+    for (unsigned level = 0; level < most; ++level) {
+        size_t depth = layered ? size.depth : shrunk(size.depth, level);
+        int error = make(&mipmaps.levels[level], format, shrunk(size.width, level), shrunk(size.height, level), depth, flags);
+        if (error) return error;
+        ++mipmaps.count;
+    }
+    *made = malloc(sizeof **made);
+    **made = mipmaps;
+    return SUCCESS;
+}
+
+EXPORT int cudaMallocMipmappedArray(struct mipmaps **made, const struct channels *channels, struct size size, unsigned count,
+                                    unsigned flags)
+{
+    struct format format;
+    int error = format_of(channels, &format);
+    return done(error ? error : make_mipmaps(made, format, size, count, flags));
+}
+EXPORT int cudaGetMipmappedArrayLevel(struct array **level, const struct mipmaps *of, unsigned number)
+{
+    if (number >= of->count) return done(INVALID_VALUE);
+    *level = of->levels[number];
+    return done(SUCCESS);
+}
+SAME(cuMipmappedArrayGetLevel, cudaGetMipmappedArrayLevel);
+EXPORT int cudaFreeMipmappedArray(struct mipmaps *mipmaps)
+{
+    int error = SUCCESS;
+    for (unsigned level = 0; mipmaps != NULL && level < mipmaps->count && !error; ++level) error = cudaFreeArray(mipmaps->levels[level]);
+    free(mipmaps);
+    return done(error);
+}
+SAME(cuMipmappedArrayDestroy, cudaFreeMipmappedArray);
+
 struct description {  // the driver's, of one and two dimensions
     size_t width, height;
     int format;
@@ -104,6 +150,12 @@ EXPORT int cuArray3DCreate_v2(struct array **made, const struct description_3d *
     struct format format;
     int error = format_of_driver(of->format, of->channels, &format);
     return error ? error : make(made, format, of->width, of->height, of->depth, of->flags);
+}
+EXPORT int cuMipmappedArrayCreate(struct mipmaps **made, const struct description_3d *of, unsigned count)
+{
+    struct format format;
+    int error = format_of_driver(of->format, of->channels, &format);
+    return error ? error : make_mipmaps(made, format, (struct size){of->width, of->height, of->depth}, count, of->flags);
 }
 EXPORT int cuArrayCreate_v2(struct array **made, const struct description *of)
 { return cuArray3DCreate_v2(made, &(struct description_3d){of->width, of->height, 0, of->format, of->channels, 0}); }

@@ -13,7 +13,7 @@ _COMMON = {
     1: 1024, 2: 1024, 3: 1024, 4: 64, **_GRID, 8: 48 << 10, 9: 64 << 10, 10: 32, 11: 2**31 - 1, 12: limits.REGISTERS, 14: 512, 15: 1, 19: 1, 30: 512,
     31: 1, 32: 1, 33: 1, 40: 1, 41: 1, 51: 32, 78: 1, 79: 1, 80: 1, 82: 65536, 83: 1, 90: 1, 95: 1, _RESERVED: limits.RESERVED_SHARED, 120: 1, 127: 1,
 }  # fmt: skip
-# Largest extents and layers of textures and surfaces. Attributes of mipmaps are 0, because the emulator has no mipmaps.
+# Largest extents and layers of textures and surfaces. Those of mipmaps are not known here, and 0.
 _IMAGES = {
     21: 1 << 17, 22: 1 << 17, 23: 1 << 16, **dict.fromkeys((24, 25, 26), 1 << 14), 27: 1 << 15, 28: 1 << 15, 29: 2048, 42: 1 << 15, 43: 2048,
     45: 1 << 15, 46: 1 << 15, 52: 1 << 15, 53: 1 << 15, 54: 2046, 56: 1 << 17, 57: 1 << 16, **dict.fromkeys((58, 59, 60), 1 << 14), 69: 1 << 28,

@@ -9,9 +9,16 @@ struct image {  // in the order of the request's arguments
     uint64_t address, type, channels, width, height, depth, geometry, layers, pitch, linear;
 };
 struct sampling {  // the request's bytes
-    int32_t modes[3], filter, normalized_values, normalized, srgb;
-    float border[4];
+    int32_t modes[3], filter, normalized_values, normalized, srgb, level_filter, levels;
+    float border[4], bias, least, most;
+    uint64_t addresses[MOST_LEVELS - 1];  // of level 1 on
 };
+
+static void add_levels(struct sampling *sampling, const struct mipmaps *of)
+{
+    sampling->levels = (int32_t)of->count - 1;
+    for (unsigned level = 1; level < of->count; ++level) sampling->addresses[level - 1] = (uint64_t)of->levels[level]->start;
+}
 
 static struct image image_of_array(const struct array *array)
 {
@@ -46,6 +53,7 @@ struct resource {
     int kind;
     union {
         struct array *array;
+        struct mipmaps *mipmaps;
         struct {
             void *start;
             struct channels channels;
@@ -67,7 +75,7 @@ struct texture {
 
 static int image_of(const struct resource *resource, struct image *image)
 {
-    if (resource->kind == OF_MIPMAPS) refuse("the program makes an object of mipmaps, which are not covered");
+    if (resource->kind == OF_MIPMAPS) return *image = image_of_array(resource->of.mipmaps->levels[0]), SUCCESS;
     if (resource->kind == OF_ARRAY) return *image = image_of_array(resource->of.array), SUCCESS;
     struct format format;
     int error = format_of(&resource->of.memory.channels, &format);
@@ -87,6 +95,9 @@ EXPORT int cudaCreateTextureObject(uint64_t *handle, const struct resource *reso
         .filter = texture->filter, .normalized_values = texture->read, .normalized = texture->normalized, .srgb = texture->srgb != 0};
     memcpy(sampling.modes, texture->modes, sizeof sampling.modes);
     memcpy(sampling.border, texture->border, sizeof sampling.border);
+    sampling.level_filter = texture->level_filter, sampling.bias = texture->bias, sampling.least = texture->least,
+    sampling.most = texture->most;
+    if (resource->kind == OF_MIPMAPS) add_levels(&sampling, resource->of.mipmaps);
     int error = image_of(resource, &image);
     return done(error ? error : create(TEXTURE, &image, &sampling, handle));
 }
@@ -105,6 +116,7 @@ struct driver_resource {
     int kind;
     union {
         struct array *array;
+        struct mipmaps *mipmaps;
         struct {
             void *start;
             int format;
@@ -128,10 +140,9 @@ EXPORT int cuTexObjectCreate(uint64_t *handle, const struct driver_resource *res
     static const unsigned INTEGERS = 1, NORMALIZED = 2, SRGB = 0x10, SEAMLESS = 0x40;
     if (view != NULL || (texture->flags & SEAMLESS))
         refuse("cuTexObjectCreate is called for a view or seamless cubes, which are not covered");
-    if (resource->kind == OF_MIPMAPS) refuse("the program makes an object of mipmaps, which are not covered");
     struct image image;
-    if (resource->kind == OF_ARRAY) {
-        image = image_of_array(resource->of.array);
+    if (resource->kind == OF_ARRAY || resource->kind == OF_MIPMAPS) {
+        image = image_of_array(resource->kind == OF_ARRAY ? resource->of.array : resource->of.mipmaps->levels[0]);
     } else {
         struct format format;
         format_of_driver(resource->of.memory.format, resource->of.memory.channels, &format);
@@ -146,6 +157,9 @@ EXPORT int cuTexObjectCreate(uint64_t *handle, const struct driver_resource *res
                                 .srgb = (texture->flags & SRGB) != 0};
     memcpy(sampling.modes, texture->modes, sizeof sampling.modes);
     memcpy(sampling.border, texture->border, sizeof sampling.border);
+    sampling.level_filter = texture->level_filter, sampling.bias = texture->bias, sampling.least = texture->least,
+    sampling.most = texture->most;
+    if (resource->kind == OF_MIPMAPS) add_levels(&sampling, resource->of.mipmaps);
     return create(TEXTURE, &image, &sampling, handle);
 }
 SAME(cuTexObjectDestroy, cudaDestroyTextureObject);

@@ -330,15 +330,18 @@ class Requests:
 
     # ---- textures and surfaces
     def texture(self, arguments, data):
-        *modes, filter, scaled, normalized, srgb = struct.unpack("<7i", data[:28])
-        border = struct.unpack("<4f", data[28:])
+        *modes, filter, scaled, normalized, srgb, level_filter, count = struct.unpack("<9i", data[:36])
+        *border, bias, least, most = struct.unpack("<7f", data[36:64])
+        addresses = struct.unpack("<15Q", data[64:])[:count]
 
         def made(image):
             read = "normalized" if scaled and image.type in ("u8", "s8", "u16", "s16") else "element"  # others are read as they are
             names = [textures.ADDRESSES[mode] for mode in modes]
             return textures.texture(
-                image, filter=textures.FILTERS[filter], address_mode=names, normalized=normalized, read=read, border=border, srgb=srgb
-            )
+                image, filter=textures.FILTERS[filter], address_mode=names, normalized=normalized, read=read, border=border, srgb=srgb,
+                levels=textures.smaller(image, addresses, True), level_filter=textures.FILTERS[level_filter], level_bias=bias,
+                level_clamp=(least, most) if count else (0, 0),
+            )  # fmt: skip
 
         return self._object("texture", arguments, made)
 

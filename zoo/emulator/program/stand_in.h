@@ -99,6 +99,11 @@ struct array {
     unsigned flags;
     struct format format;
 };
+enum { MOST_LEVELS = 16 };
+struct mipmaps {
+    struct array* levels[MOST_LEVELS];
+    unsigned count;
+};
 static inline size_t rows_of(const struct array* array) { return array->height ? array->height : 1; }
 static inline size_t slices_of(const struct array* array) { return array->depth ? array->depth : 1; }
 
