@@ -80,7 +80,7 @@ def test_a_program_sets_the_stack_of_its_threads_and_an_overflow_ends_its_launch
 
 def test_what_is_not_covered_ends_the_program_by_its_name(program, capfd):
     result = start(program, ["refused"])
-    assert result.seen.refusals == ["the program calls cudaMallocMipmappedArray, which is not covered"]
+    assert result.seen.refusals == ["the program calls cudaImportExternalMemory, which is not covered"]
     assert (result.status, result.failed()) == (1, True)
     assert capfd.readouterr().out == "before\n"
 

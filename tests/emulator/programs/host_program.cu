@@ -386,10 +386,10 @@ int main(int count, char** arguments) {
     } else if (strcmp(mode, "stack") == 0) {
         sets_the_stack();
     } else if (strcmp(mode, "refused") == 0) {
-        cudaMipmappedArray_t array;
-        cudaChannelFormatDesc format = {32, 0, 0, 0, cudaChannelFormatKindFloat};
+        cudaExternalMemory_t memory;
+        cudaExternalMemoryHandleDesc handle = {};
         printf("before\n");
-        CALL(cudaMallocMipmappedArray(&array, &format, cudaExtent{16, 16, 0}, 2));
+        CALL(cudaImportExternalMemory(&memory, &handle));
         printf("behind\n");
     } else {
         return 4;
