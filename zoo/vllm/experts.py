@@ -9,9 +9,9 @@ extends the chosen method: it still makes the parameters, and is what serves the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -35,7 +35,6 @@ _SIGNATURES = {
         "self layer x topk_weights topk_ids shared_experts shared_experts_input"
     ),
     f"{_PACKAGE}.fused_moe_method_base:FusedMoEMethodBase.get_fused_moe_quant_config": "self layer",
-    "vllm.model_executor.custom_op:PluggableLayer.register_oot": "_decorated_layer_cls name",
 }
 
 
@@ -90,7 +89,7 @@ _KINDS = {
 }
 
 
-@cache
+@functools.cache
 def _served(method: Any) -> type:
     """A method of vLLM that zoo serves. It has vLLM's name, by which vLLM's loaders know how checkpoints name their tensors."""
     kind = _KINDS[method.__name__]
@@ -150,13 +149,14 @@ def _served(method: Any) -> type:
     return Served
 
 
-class ZooRoutedExperts(RoutedExperts):
-    """vLLM makes this in the place of its own RoutedExperts."""
+def _choosing(usual: Callable[..., Any]) -> Callable[..., Any]:
+    """Models such as gpt-oss have subclasses of RoutedExperts, which vLLM's registry of classes by name would leave out."""
 
-    def _get_quant_method(self, prefix: str, quant_config: Any, moe_config: Any) -> Any:
-        method = super()._get_quant_method(prefix, quant_config, moe_config)
-        usual: Any = type(method)
-        kind = _KINDS.get(usual.__name__)
+    @functools.wraps(usual)
+    def _get_quant_method(self: Any, prefix: str, quant_config: Any, moe_config: Any) -> Any:
+        method = usual(self, prefix, quant_config, moe_config)
+        theirs: Any = type(method)
+        kind = _KINDS.get(theirs.__name__)
         if kind is None:
             return method
         try:
@@ -166,8 +166,10 @@ class ZooRoutedExperts(RoutedExperts):
         if why is not None:
             say_refused(f"experts in {kind.weights}", prefix, why)
             return method
-        method.__class__ = _served(usual)
+        method.__class__ = _served(theirs)
         return method
+
+    return _get_quant_method
 
 
 def _refusal(method: Any, layer: Any, kind: _Kind) -> str | None:
@@ -241,4 +243,4 @@ def _placed(layer: Any) -> tuple[int, torch.Tensor | None]:
 def install() -> None:
     check_signatures(_SIGNATURES)
     exports.install()
-    RoutedExperts.register_oot(ZooRoutedExperts)
+    RoutedExperts._get_quant_method = _choosing(RoutedExperts._get_quant_method)

@@ -59,6 +59,13 @@ def gpt_oss_config():
     return GptOssMxfp4Config()
 
 
+def gpt_oss_experts():
+    """The class that vLLM's model of gpt-oss asks for."""
+    from vllm.model_executor.models.gpt_oss import GptOssRoutedExperts
+
+    return GptOssRoutedExperts
+
+
 def mxfp4_config():
     from vllm.model_executor.layers.quantization.mxfp4 import Mxfp4Config
 
@@ -143,7 +150,7 @@ def test_gpt_oss_has_biases_interleaved_gates_and_its_own_activation(tokens, gpu
     from zoo.vllm.support import served
 
     monkeypatch.setenv("ZOO_VLLM_TOKENS", tokens)
-    layer = layer_of("gpt_oss", has_bias=True, activation="swigluoai")
+    layer = layer_of("gpt_oss", has_bias=True, activation="swigluoai", routed_experts_cls=gpt_oss_experts())
     made, numbers = weights_of("mxfp4")
     biases = {name: torch.randn(one.shape[:2], dtype=torch.bfloat16) for name, one in numbers.items()}
     load_gpt_oss(layer, made, biases)

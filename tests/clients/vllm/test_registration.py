@@ -17,15 +17,15 @@ LISTS = ("_POSSIBLE_FP8_BLOCK_KERNELS", "_POSSIBLE_NVFP4_KERNELS", "_POSSIBLE_MX
 @pytest.fixture
 def fresh(vllm_config, monkeypatch):
     """vLLM as it is before any plugin, and what is warned about."""
-    from vllm.model_executor.custom_op import op_registry_oot
     from vllm.model_executor.kernels import linear
+    from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 
     import zoo.vllm
 
     for name in LISTS:
         kept = {where: [one for one in kernels if not is_zoo(one)] for where, kernels in getattr(linear, name).items()}
         monkeypatch.setattr(linear, name, kept)
-    monkeypatch.delitem(op_registry_oot, "RoutedExperts")
+    monkeypatch.setattr(RoutedExperts, "_get_quant_method", RoutedExperts._get_quant_method.__wrapped__)
     monkeypatch.setattr(zoo.vllm, "_registered", set())
     said = []
     monkeypatch.setattr(zoo.vllm, "_warn", said.append)
@@ -38,12 +38,12 @@ def is_zoo(kernel):
 
 def registered():
     """Kinds of layers for which zoo is there, and for all of which it is first."""
-    from vllm.model_executor.custom_op import op_registry_oot
     from vllm.model_executor.kernels import linear
+    from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 
     lists = [kernels for name in LISTS for kernels in getattr(linear, name).values() if any(map(is_zoo, kernels))]
     assert all(is_zoo(kernels[0]) and sum(map(is_zoo, kernels)) == 1 for kernels in lists)
-    return len(lists), "RoutedExperts" in op_registry_oot
+    return len(lists), hasattr(RoutedExperts._get_quant_method, "__wrapped__")
 
 
 def register():
