@@ -26,7 +26,9 @@ def quantised(weight, format):
 
 
 def in_compressed_tensors(tensors):
-    """The same weight under compressed-tensors' names, whose last scale divides."""
+    """The same weight under compressed-tensors' names, whose last scale of NVFP4 divides."""
+    if tensors["weight"].dtype == torch.float8_e4m3fn:
+        return {name.removesuffix("_inv"): one for name, one in tensors.items()}
     names = {"weight": "weight_packed", "weight_scale_2": "weight_global_scale", "input_scale": "input_global_scale"}
     return {names.get(name, name): one.reciprocal() if name in ("weight_scale_2", "input_scale") else one for name, one in tensors.items()}
 

@@ -10,7 +10,10 @@ import torch
 from tests.clients.experts import EXPERTS, HIDDEN, INTERMEDIATE, TOP, clamped, gpt_oss, in_float32, interleaved, routed, silu, weights_of
 from tests.clients.vllm.test_linear_layers import (
     BLACKWELL,
+    FP8_BLOCKS,
+    FP8_TOKENS,
     HOPPER,
+    MXFP8,
     NV,
     compressed_tensors_config,
     fp8_config,
@@ -75,9 +78,11 @@ def mxfp4_config():
 CONFIGS = {
     "fp8": ("fp8b128", fp8_config),
     "mxfp8": ("mxfp8", mxfp8_config),
+    "compressed_fp8": ("fp8b128", lambda: compressed_tensors_config("float-quantized", FP8_BLOCKS, FP8_TOKENS)),
+    "compressed_mxfp8": ("mxfp8", lambda: compressed_tensors_config("mxfp8-quantized", MXFP8, {**MXFP8, "dynamic": True})),
     "modelopt": ("nvfp4", modelopt_config),
-    "compressed_nvfp4": ("nvfp4", lambda: compressed_tensors_config("nvfp4", NV, {**NV, "dynamic": "local"})),
-    "compressed_nvfp4_weights_alone": ("nvfp4", lambda: compressed_tensors_config("nvfp4", NV, None)),
+    "compressed_nvfp4": ("nvfp4", lambda: compressed_tensors_config("nvfp4-pack-quantized", NV, {**NV, "dynamic": "local"})),
+    "compressed_nvfp4_weights_alone": ("nvfp4", lambda: compressed_tensors_config("nvfp4-pack-quantized", NV, None)),
     "mxfp4": ("mxfp4", mxfp4_config),
     "gpt_oss": ("mxfp4", gpt_oss_config),
 }
@@ -116,6 +121,8 @@ def load_gpt_oss(layer, made, biases):
     [
         ("fp8", HOPPER, "fp8b128"),
         ("fp8", BLACKWELL, "fp8b128"),
+        ("compressed_fp8", HOPPER, "fp8b128"),
+        ("compressed_mxfp8", HOPPER, "fp8b128"),
         ("mxfp8", HOPPER, "fp8b128"),
         ("mxfp8", BLACKWELL, "mxfp8"),
         ("modelopt", HOPPER, "fp8_nvfp4"),

@@ -15,6 +15,10 @@ from tests.clients.weights import error, in_compressed_tensors, quantised
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 MX = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True, "dynamic": False}
 NV = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True, "dynamic": False}
+FP8 = {"num_bits": 8, "type": "float", "symmetric": True}
+FP8_BLOCKS = {**FP8, "strategy": "block", "block_structure": [128, 128], "dynamic": False}
+FP8_TOKENS = {**FP8, "strategy": "group", "group_size": 128, "dynamic": True}
+MXFP8 = {**FP8, "strategy": "group", "group_size": 32, "dynamic": False, "scale_dtype": "torch.uint8"}
 BOUNDS = {
     "fp8b128": 0.04,
     "mxfp8": 0.05,
@@ -52,11 +56,11 @@ def mxfp8_config():
     return ModelOptMxFp8Config.from_config({"quant_method": "mxfp8", "ignored_layers": []})  # as MiniMax-M3 names it
 
 
-def compressed_tensors_config(kind, weights, tokens):
+def compressed_tensors_config(format, weights, tokens):
     from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors import CompressedTensorsConfig
 
     group = {"targets": ["Linear"], "weights": weights, "input_activations": tokens}
-    named = {"quant_method": "compressed-tensors", "format": f"{kind}-pack-quantized", "ignore": [], "config_groups": {"group_0": group}}
+    named = {"quant_method": "compressed-tensors", "format": format, "ignore": [], "config_groups": {"group_0": group}}
     return CompressedTensorsConfig.from_config(named)
 
 
@@ -64,25 +68,26 @@ def mxfp4_weights_alone_config():
     """As layers of Quark ask for it: compressed-tensors declares MXFP4 tokens for every MXFP4 weight."""
     from vllm.model_executor.layers.quantization.compressed_tensors.schemes import CompressedTensorsW4A4Mxfp4
 
-    config = compressed_tensors_config("mxfp4", MX, None)
+    config = compressed_tensors_config("mxfp4-pack-quantized", MX, None)
     config._get_scheme_from_parts = lambda *_, **__: CompressedTensorsW4A4Mxfp4(activation_quant_key=None)
     return config
 
 
 CONFIGS = {
     "fp8": ("fp8b128", fp8_config),
+    "compressed_fp8": ("fp8b128", lambda: compressed_tensors_config("float-quantized", FP8_BLOCKS, FP8_TOKENS)),
     "mxfp8": ("mxfp8", mxfp8_config),
+    "compressed_mxfp8": ("mxfp8", lambda: compressed_tensors_config("mxfp8-quantized", MXFP8, {**MXFP8, "dynamic": True})),
     "modelopt": ("nvfp4", modelopt_config),
-    "compressed_nvfp4": ("nvfp4", lambda: compressed_tensors_config("nvfp4", NV, {**NV, "dynamic": "local"})),
-    "compressed_mxfp4": ("mxfp4", lambda: compressed_tensors_config("mxfp4", MX, {**MX, "dynamic": True})),
+    "compressed_nvfp4": ("nvfp4", lambda: compressed_tensors_config("nvfp4-pack-quantized", NV, {**NV, "dynamic": "local"})),
+    "compressed_mxfp4": ("mxfp4", lambda: compressed_tensors_config("mxfp4-pack-quantized", MX, {**MX, "dynamic": True})),
     "compressed_mxfp4_weights_alone": ("mxfp4", mxfp4_weights_alone_config),
 }
 
 
 def kernel_of(layer):
-    if hasattr(layer, "scheme"):
-        return layer.scheme.kernel
-    return getattr(layer.quant_method, "fp8_linear", None) or layer.quant_method.kernel
+    of = getattr(layer, "scheme", layer.quant_method)
+    return getattr(of, "fp8_linear", None) or of.kernel
 
 
 def load(layer, shards, which, config):
@@ -100,7 +105,9 @@ def load(layer, shards, which, config):
     [
         ("fp8", HOPPER, "fp8b128"),
         ("fp8", BLACKWELL, "fp8b128"),
+        ("compressed_fp8", HOPPER, "fp8b128"),
         ("mxfp8", HOPPER, "fp8b128"),
+        ("compressed_mxfp8", HOPPER, "fp8b128"),
         ("mxfp8", BLACKWELL, "mxfp8"),
         ("modelopt", HOPPER, "fp8_nvfp4"),
         ("modelopt", BLACKWELL, "nvfp4"),
@@ -278,7 +285,7 @@ def test_nvfp4_weights_alone_are_offered_to_no_kernel_but_vllms(humming, gpu, bf
     assert not asked
 
 
-@pytest.mark.parametrize("make", [modelopt_weights_alone_config, lambda: compressed_tensors_config("nvfp4", NV, None)])
+@pytest.mark.parametrize("make", [modelopt_weights_alone_config, lambda: compressed_tensors_config("nvfp4-pack-quantized", NV, None)])
 @pytest.mark.parametrize("backend", ["auto", "marlin"])
 def test_nvfp4_weights_alone_stay_with_vllm_with_one_warning_unless_a_setting_chose(make, backend, gpu, bf16, vllm_config, monkeypatch):
     from vllm.model_executor.layers.linear import ColumnParallelLinear
