@@ -25,7 +25,7 @@ from zoo.torch.nn.experts import Experts
 from zoo.torch.quantized import Quantized
 from zoo.torch.serving import because, check_signatures, squares
 from zoo.vllm import exports
-from zoo.vllm.support import format_for, load, no_format, say_refused, say_served, why_not_shared
+from zoo.vllm.support import format_for, load, no_format, offloads, say_refused, say_served, why_not_shared
 
 _PACKAGE = "vllm.model_executor.layers.fused_moe"
 _NUMBERS = ("swiglu_limit", "swiglu_alpha", "swiglu_beta")
@@ -187,6 +187,7 @@ def _refusal(method: Any, layer: Any, kind: _Kind) -> str | None:
         f"--moe-backend is {moe.moe_backend}": moe.moe_backend != "auto",
         "another scheme of tokens or scales": kind.refused(method),
         "LoRA": moe.is_lora_enabled,
+        "weights that are offloaded to the CPU": offloads(),
         "experts that are balanced between ranks": parallel.enable_eplb,
         "data parallel or context parallel ranks": parallel.dp_size > 1 or parallel.pcp_size > 1,
         "sequence parallel ranks": parallel.is_sequence_parallel,

@@ -60,6 +60,13 @@ def why_not_shared() -> str | None:
     return f"--load-format {format} reads weights that were packed for other kernels" if format in _PROCESSED else None
 
 
+def offloads() -> bool:
+    """Whether vLLM keeps parameters in the host's memory."""
+    config = get_current_vllm_config_or_none()
+    offload = None if config is None else config.offload_config
+    return offload is not None and (offload.uva.cpu_offload_gb > 0 or offload.prefetch.offload_group_size > 0)
+
+
 def no_format(weights: str, quantized_tokens: bool) -> str:
     why = f"zoo has no product of {weights} weights with {'quantised' if quantized_tokens else 'bf16'} tokens on this GPU"
     other = None if quantized_tokens else serving.format_for(weights, False, _formats_here(), fp8_tokens=True)

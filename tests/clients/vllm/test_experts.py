@@ -239,6 +239,18 @@ def test_experts_that_processes_share_keep_vllms_method(gpu, chosen, bf16, vllm_
     assert type(layer.quant_method).__module__.startswith("vllm.") and not hasattr(layer.quant_method, "zoo")
 
 
+@pytest.mark.parametrize(("kind", "name", "number"), [("uva", "cpu_offload_gb", 1.0), ("prefetch", "offload_group_size", 2)])
+def test_experts_that_vllm_offloads_keep_vllms_method_with_one_warning(kind, name, number, gpu, chosen, bf16, vllm_config, monkeypatch):
+    """vLLM offloads parameters of the layer, and zoo's packed weights would stay on the GPU."""
+    from zoo.vllm import support
+
+    said = []
+    monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
+    monkeypatch.setattr(getattr(vllm_config.offload_config, kind), name, number)
+    layer = layer_of("modelopt")
+    assert not hasattr(layer.quant_method, "zoo") and len(said) == 1 and "offloaded" in said[0]
+
+
 def test_weights_that_zoo_refuses_go_through_vllms_method_untouched(gpu, chosen, bf16, monkeypatch):
     from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
 
