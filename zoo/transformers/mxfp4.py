@@ -17,6 +17,8 @@ from zoo.torch.nn import Experts
 from zoo.torch.nn.formats import on_gpu
 from zoo.torch.serving import no_driver
 from zoo.transformers.declined import declined
+from zoo.transformers.experts import arrangement
+from zoo.transformers.gating import Gate
 from zoo.transformers.quantizer import lacking, saved, spread, undispatched
 
 _CLASS = "GptOssExperts"
@@ -40,13 +42,18 @@ class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
         self.takes = False
         self.expected: dict[str, torch.Size] = {}
         self.files: list[str] = []
+        self.gates: dict[str, Gate] = {}  # by the names of experts
+        self.environment: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
 
     def validate_environment(self, *arguments: Any, **others: Any) -> None:
-        reason = self._reason()
-        self.takes = not reason
-        if reason:
-            declined("Mxfp4Config", reason)
-            super().validate_environment(*arguments, **others)
+        self.environment, self.takes = (arguments, others), True
+        if reason := self._reason():
+            self._leave(reason)
+
+    def _leave(self, reason: str) -> None:
+        self.takes, (arguments, others) = False, self.environment
+        declined("Mxfp4Config", reason)
+        super().validate_environment(*arguments, **others)
 
     def _reason(self) -> str:
         if self.quantization_config.dequantize:
@@ -58,6 +65,12 @@ class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
         return no_driver() if torch.cuda.is_available() else ""
 
     def _process_model_before_weight_loading(self, model: Any, **others: Any) -> None:
+        if self.takes:
+            found = {name: arrangement(one) for name, one in model.named_modules() if type(one).__name__ == _CLASS}
+            limit = getattr(model.config, "swiglu_limit", None)  # which transformers' MXFP4 experts read; its float experts may not
+            self.gates = {name: gate._replace(limit=limit or gate.limit) for name, gate in found.items() if isinstance(gate, Gate)}
+            if unlike := next((why for why in found.values() if isinstance(why, str)), None):
+                self._leave(unlike)
         if not self.takes:
             super()._process_model_before_weight_loading(model, **others)
             return
@@ -92,7 +105,8 @@ class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
             for name, module in list(model.named_modules()):
                 if isinstance(module, Stored):
                     stored = {f"{name}.{part}": one for part, one in module.state_dict().items()}
-                    model.set_submodule(name, Experts.from_checkpoint(stored, f"{name}.", "gpt_oss").train(module.training))
+                    made = Experts.from_checkpoint(stored, f"{name}.", "gpt_oss", **self.gates[name]._asdict())
+                    model.set_submodule(name, made.train(module.training))
         return model
 
     def get_weight_conversions(self) -> Any:

@@ -31,8 +31,8 @@ def checkpoint():
     return found, float_model
 
 
-def loaded(stored, distributed_config=None, **quantized):
-    given = config("gpt_oss")
+def loaded(stored, distributed_config=None, changes=None, **quantized):
+    given = config("gpt_oss", **(changes or {}))
     if distributed_config is not None:
         given.distributed_config = distributed_config
     given.quantization_config = {"quant_method": "mxfp4", **quantized}
@@ -47,6 +47,23 @@ def test_each_layer_is_that_of_float32():
     for layer, _, given, found in calls:
         with torch.no_grad():
             assert 0.01 < relative(found, float_model.get_submodule(layer)(*given)) < 0.055, layer
+
+
+def test_the_limit_is_that_of_the_config():
+    stored, float_model = checkpoint()
+    calls = calls_of(loaded(stored, changes={"swiglu_limit": 0.5}), tokens(), Experts)
+    for layer, _, given, found in calls:
+        experts = float_model.get_submodule(layer)
+        experts.limit = 0.5  # some versions of transformers read it from the config
+        with torch.no_grad():
+            assert relative(found, experts(*given)) < 0.055, layer
+
+
+def test_experts_with_another_activation_stay_with_transformers(monkeypatch, recwarn):
+    monkeypatch.setattr(zoo.transformers.mxfp4, "arrangement", lambda module: "no kernel of zoo has its activation")
+    one = loaded(checkpoint()[0])
+    assert not any(isinstance(module, Experts) for module in one.modules())
+    assert sum("no kernel of zoo has its activation" in str(warning.message) for warning in recwarn.list) == 1
 
 
 def test_generate():

@@ -223,7 +223,7 @@ def test_no_method_of_a_quantizer_is_one_that_transformers_does_not_call(kind):
     """A refusal in such a method is silent: transformers 5.24 calls `update_tp_plan` no longer."""
     theirs = kind.__mro__[1]
     called = {name for name, one in vars(kind).items() if callable(one) or isinstance(one, property)} - {"__init__"}
-    own = {"take", "experts_format", "_chosen", "_begin_experts", "_check_loaded", "_begin_serving", "_begin_training", "_reason"}
+    own = {"take", "experts_format", "_chosen", "_begin_experts", "_check_loaded", "_begin_serving", "_begin_training", "_reason", "_leave"}
     assert {name for name in called - own if not hasattr(theirs, name)} == set()
 
 
