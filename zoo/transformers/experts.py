@@ -9,6 +9,7 @@ dropped. What zoo has no kernel for goes to transformers' "grouped_mm", and one 
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -204,11 +205,11 @@ def _no_driver() -> str:
     return no_driver()
 
 
-def _about(module: Any) -> tuple[type[Any], type[Any] | None, Numbers]:
+def _about(module: Any) -> tuple[type[Any], Any, Numbers]:
     act = getattr(module, "act_fn", None)
     given = [(name, getattr(module, name, ())) for name in NAMES]
     numbers = tuple((name, one) for name, one in given if one is None or isinstance(one, (int, float)))
-    return type(module), None if act is None else type(act), numbers
+    return type(module), act if act is None or inspect.isfunction(act) else type(act), numbers
 
 
 @torch.compiler.assume_constant_result

@@ -36,8 +36,8 @@ NAMES = (
 
 
 @cache
-def gate_of(experts: type[Any], act: type[Any] | None, numbers: Numbers) -> Gate | None:
-    """act: the class of the module `act_fn`. numbers: attributes of the experts by name. None: no activation of zoo."""
+def gate_of(experts: type[Any], act: Any, numbers: Numbers) -> Gate | None:
+    """act: `act_fn` if it is a function, the class of a module, or None. numbers: attributes of the experts by name. None: no activation of zoo."""
     apply = getattr(experts, "_apply_gate", None)
     if apply is None:
         return None
@@ -45,9 +45,10 @@ def gate_of(experts: type[Any], act: type[Any] | None, numbers: Numbers) -> Gate
         given = torch.randn(_ROWS, _COLUMNS, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
         given *= torch.tensor(_SCALES, dtype=torch.float32).repeat_interleave(_ROWS // len(_SCALES))[:, None]
         try:
-            if act is not None and _has_numbers(act):
+            if inspect.isclass(act) and _has_numbers(act):
                 return None
-            found = apply(types.SimpleNamespace(**dict(numbers), **({} if act is None else {"act_fn": act()})), given.clone())
+            act_fn = act() if inspect.isclass(act) else act
+            found = apply(types.SimpleNamespace(**dict(numbers), **({} if act is None else {"act_fn": act_fn})), given.clone())
         except Exception:  # of code that nobody here wrote, and which needs more than a gate has
             return None
         if not isinstance(found, torch.Tensor) or found.shape != (_ROWS, _COLUMNS // 2):

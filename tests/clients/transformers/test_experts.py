@@ -211,6 +211,12 @@ def test_what_zoo_does_not_know_stays_with_transformers(change, reason):
     assert torch.equal(found, wanted) and len(messages) == 1 and reason in messages[0] and "default" in messages[0]
 
 
+def test_an_activation_may_be_a_function():
+    given = transformers.Lfm2MoeConfig(hidden_size=64, moe_intermediate_size=128, num_experts=4)
+    module = transformers.models.lfm2_moe.modeling_lfm2_moe.Lfm2MoeExperts(given)
+    assert inspect.isfunction(module.act_fn) and of_zoo.arrangement(module) == ("silu", None, "halves")
+
+
 def test_the_gate_is_found_by_what_it_computes():
     class Wrong:
         def _apply_gate(self, rows):
@@ -221,6 +227,8 @@ def test_the_gate_is_found_by_what_it_computes():
 
     plain = type("Plain", (), {"_apply_gate": _default_apply_gate})
     assert gate_of(plain, act("silu"), ()) == ("silu", None, "halves")
+    assert gate_of(plain, torch.nn.functional.silu, ()) == ("silu", None, "halves")
+    assert gate_of(plain, torch.nn.functional.gelu, ()) is None
     assert gate_of(plain, act("gelu"), ()) is None and gate_of(plain, None, ()) is None and gate_of(object, None, ()) is None
     assert gate_of(Wrong, None, (("limit", 7.0),)) is None
     oss = transformers.models.gpt_oss.modeling_gpt_oss.GptOssExperts
