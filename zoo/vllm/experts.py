@@ -25,7 +25,7 @@ from zoo.torch.nn.experts import Experts
 from zoo.torch.quantized import Quantized
 from zoo.torch.serving import because, check_signatures, squares
 from zoo.vllm import exports
-from zoo.vllm.support import format_for, load, no_format, offloads, say_refused, say_served, why_not_shared
+from zoo.vllm.support import format_for, load, mark_compiled_code, no_format, offloads, say_refused, say_served, why_not_shared
 
 _PACKAGE = "vllm.model_executor.layers.fused_moe"
 _NUMBERS = ("swiglu_limit", "swiglu_alpha", "swiglu_beta")
@@ -120,6 +120,7 @@ def _served(method: Any) -> type:
             exports.refuse_saves(layer)
             for parameter in kind.names():
                 replace_parameter(layer, parameter, getattr(layer, parameter).data.new_empty(0))
+            mark_compiled_code(f"experts in {kind.weights}", self.zoo.format)  # vLLM compiles the padding of other methods' tokens
             say_served(f"experts in {kind.weights}", self.zoo.format, name)
 
         def apply(

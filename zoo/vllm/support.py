@@ -78,11 +78,11 @@ def load(format: str) -> None:
         serving.load(format, torch.cuda.current_device())
 
 
-def mark_compiled_code(weights: str, format: str | None) -> None:
+def mark_compiled_code(kind: str, format: str | None) -> None:
     """Adds zoo to what vLLM keeps compiled code by, which would otherwise come back where zoo is off, or is another."""
     config = get_current_vllm_config_or_none()
     if config is not None and isinstance(config.additional_config, dict):
-        config.additional_config.setdefault("zoo", {"version": zoo.__version__})[weights] = format
+        config.additional_config.setdefault("zoo", {"version": zoo.__version__})[kind] = format
 
 
 def say_served(kind: str, format: str, layer: str) -> None:

@@ -239,6 +239,15 @@ def test_experts_that_processes_share_keep_vllms_method(gpu, chosen, bf16, vllm_
     assert type(layer.quant_method).__module__.startswith("vllm.") and not hasattr(layer.quant_method, "zoo")
 
 
+def test_compiled_code_is_kept_apart_from_that_of_vllm_without_zoo(gpu, chosen, bf16, vllm_config):
+    """gpt-oss has no linear layer of zoo's, and vLLM compiles the padding of some methods' tokens."""
+    vllm_config.additional_config.clear()
+    layer = layer_of("mxfp4")
+    assert not vllm_config.additional_config
+    load(layer, weights_of("mxfp4")[0], "mxfp4")
+    assert vllm_config.additional_config["zoo"]["experts in mxfp4"] == "bf16_mxfp4"
+
+
 @pytest.mark.parametrize(("kind", "name", "number"), [("uva", "cpu_offload_gb", 1.0), ("prefetch", "offload_group_size", 2)])
 def test_experts_that_vllm_offloads_keep_vllms_method_with_one_warning(kind, name, number, gpu, chosen, bf16, vllm_config, monkeypatch):
     """vLLM offloads parameters of the layer, and zoo's packed weights would stay on the GPU."""
