@@ -148,6 +148,12 @@ def test_operands_without_a_kernel_go_to_an_installed_deep_gemm(installed):
     assert x is a and out is d
 
 
+def test_scales_of_products_that_zoo_lacks_are_laid_out_by_an_installed_deep_gemm(installed):
+    installed("def transform_sf_into_required_layout(*given): return given")
+    sf = torch.ones(4, 4)
+    assert deep_gemm.transform_sf_into_required_layout(sf, 4, 128, (1, 32)) == (sf, 4, 128, (1, 32), None, None, False)
+
+
 def test_an_installed_deep_gemm_that_fails_leaves_names_absent_and_says_why(installed, caplog):
     installed("raise AssertionError('CUDA_HOME is not set')")
     with caplog.at_level(logging.WARNING):

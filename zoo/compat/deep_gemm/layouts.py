@@ -11,7 +11,7 @@ from operator import index
 import torch
 
 import zoo.torch  # noqa: F401 registers torch.ops.zoo
-from zoo.compat.deep_gemm import settings
+from zoo.compat.deep_gemm import real, settings
 from zoo.compat.deep_gemm.scales import align, ceil_div, ue8m0_bytes
 from zoo.contract.whole_numbers import whole
 from zoo.errors import ArgumentError
@@ -104,14 +104,19 @@ def transform_sf_into_required_layout(
     sf: torch.Tensor, mn: int, k: int, recipe: tuple[int, ...], num_groups: int | None = None, is_sfa: bool | None = None,
     disable_ue8m0_cast: bool = False, psum_layout: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """Scales as zoo's products read them: for 1 x 128 mn-major and aligned, for 128 x 128 and packed words as they are."""
+    """Scales as zoo's products read them: for 1 x 128 mn-major and aligned, for 128 x 128 and packed words as they are. Scales for other blocks
+    are read by products of an installed DeepGEMM alone, which lays them out."""
     name = "transform_sf_into_required_layout"
     if not isinstance(recipe, tuple | list) or (len(recipe) == 3 and is_sfa is None) or len(recipe) not in (2, 3):
         raise ArgumentError(f"{name}: recipe: expected (M, N, K) with is_sfa, or (MN, K), got {recipe}")
     across = recipe[0] if len(recipe) == 2 or is_sfa else recipe[1]
     along = recipe[-1]
     if across not in (1, 128) or along != 128:
-        raise ArgumentError(f"{name}: recipe: zoo's products have scales for 1 x 128 and 128 x 128, got {across} x {along}")
+        psum = () if psum_layout is None else (psum_layout,)  # which older versions lack
+        found: torch.Tensor = real.instead(name, f"recipe: zoo's products have scales for 1 x 128 and 128 x 128, got {across} x {along}")(
+            sf, mn, k, recipe, num_groups, is_sfa, disable_ue8m0_cast, *psum
+        )
+        return found
     if not isinstance(sf, torch.Tensor) or sf.dtype not in (torch.float32, torch.int32):
         got = sf.dtype if isinstance(sf, torch.Tensor) else f"a {type(sf).__name__}"
         raise ArgumentError(f"{name}: sf: expected torch.float32 or words of torch.int32, got {got}")
