@@ -49,6 +49,11 @@ SIGNATURES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch):
+    monkeypatch.setattr(real, "_settings", {})
+
+
 @pytest.fixture
 def alone(monkeypatch):
     monkeypatch.setenv("ZOO_DEEP_GEMM_REAL", "0")
@@ -152,6 +157,20 @@ def test_scales_of_products_that_zoo_lacks_are_laid_out_by_an_installed_deep_gem
     installed("def transform_sf_into_required_layout(*given): return given")
     sf = torch.ones(4, 4)
     assert deep_gemm.transform_sf_into_required_layout(sf, 4, 128, (1, 32)) == (sf, 4, 128, (1, 32), None, None, False)
+
+
+def test_an_installed_deep_gemm_has_the_settings_of_the_program(installed, monkeypatch):
+    monkeypatch.setattr(settings, "sms", None)
+    monkeypatch.setattr(settings, "_pdl", True)
+    monkeypatch.setattr(settings, "alignment", 128)
+    installed(
+        "seen = {}\nset_num_sms = lambda n: seen.update(sms=n)\nset_pdl = lambda on: seen.update(pdl=on)\ndef einsum(): return dict(seen)\n"
+    )
+    deep_gemm.set_num_sms(100)
+    deep_gemm.set_mk_alignment_for_contiguous_layout(64)  # which this version lacks
+    assert deep_gemm.einsum() == {"sms": 100}
+    deep_gemm.set_pdl(False)
+    assert deep_gemm.einsum() == {"sms": 100, "pdl": False}
 
 
 def test_an_installed_deep_gemm_that_fails_leaves_names_absent_and_says_why(installed, caplog):

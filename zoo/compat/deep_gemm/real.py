@@ -21,6 +21,7 @@ from zoo.errors import ArgumentError
 _log = logging.getLogger("zoo.compat.deep_gemm")
 _NAME = "zoo_real_deep_gemm"
 _OF_VLLM = "vllm.third_party.deep_gemm"
+_settings: dict[str, Any] = {}  # what the program has set, by the setters' names
 
 
 def found() -> ModuleSpec | None:
@@ -37,12 +38,30 @@ def module() -> ModuleType | None:
     spec = found()
     try:
         if spec is not None:
-            return _imported(spec)
-        if "vllm" in sys.modules and importlib.util.find_spec(_OF_VLLM) is not None:
-            return importlib.import_module(_OF_VLLM)
+            made = _imported(spec)
+        elif "vllm" in sys.modules and importlib.util.find_spec(_OF_VLLM) is not None:
+            made = importlib.import_module(_OF_VLLM)
+        else:
+            return None
+        for name, value in _settings.items():
+            _tell(made, name, value)
+        return made
     except Exception as error:  # whatever its import does: it looks for a compiler and loads an extension
         _log.warning("names that zoo lacks stay absent: the DeepGEMM in this environment cannot be imported: %s", error)
     return None
+
+
+def told(setter: str, value: Any) -> None:
+    """A setting of the program, which the real DeepGEMM gets at once, or when it is imported."""
+    _settings[setter] = value
+    made = module() if module.cache_info().currsize else None
+    if made is not None:
+        _tell(made, setter, value)
+
+
+def _tell(made: ModuleType, setter: str, value: Any) -> None:
+    if hasattr(made, setter):  # versions have different ones
+        getattr(made, setter)(value)
 
 
 def _imported(spec: ModuleSpec) -> ModuleType:
