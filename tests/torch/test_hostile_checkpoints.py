@@ -11,6 +11,7 @@ import torch
 
 import zoo
 import zoo.torch as zt
+from zoo.torch.serving import squares
 
 library = pytest.importorskip("safetensors.torch")
 
@@ -43,6 +44,13 @@ def refused(function, *words: str) -> str:
     found = str(caught.value)
     assert all(word in found for word in words) and len(found) < 900, found
     return found
+
+
+def test_bytes_of_an_engine_are_not_read_as_scales():
+    """e8m0 is a dtype of floats, whose numbers are powers of two. As bytes they would be read as 120, not as 2^-7."""
+    ones = torch.full((1, 2), 2.0**-7)
+    assert torch.equal(squares(e4m3(128, 256), ones.to(torch.float8_e8m0fnu)).scales, ones)
+    refused(lambda: squares(e4m3(128, 256), byte(1, 2)), "scales in torch.uint8")
 
 
 def described(**tensors: tuple[str, list[int], int, int]) -> bytes:

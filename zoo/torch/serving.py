@@ -57,6 +57,8 @@ def squares(elements: torch.Tensor, scales: torch.Tensor) -> Quantized:
     *more, rows, columns = elements.shape
     if tuple(scales.shape) != (*more, -(-rows // 128), -(-columns // 128)):
         raise ArgumentError(f"weights {tuple(elements.shape)} have scales {tuple(scales.shape)}, not one for each 128 x 128")
+    if not scales.is_floating_point():  # bytes of powers of two would become other numbers
+        raise ArgumentError(f"weights {tuple(elements.shape)} have scales in {scales.dtype}")
     return Quantized(elements, scales if scales.dtype == torch.float32 else scales.float(), "fp8b128", squares=True)
 
 

@@ -10,7 +10,7 @@ import torch
 from zoo.torch.nn.products import product
 from zoo.torch.quantized import Quantized
 from zoo.transformers.declined import declined
-from zoo.transformers.experts import FORMAT, _no_product
+from zoo.transformers.experts import _SCALES, FORMAT, _no_product
 
 ARGUMENTS = ("input", "weight", "weight_scale_inv", "block_size", "bias", "activation_scale", "allow_deepgemm")
 
@@ -54,8 +54,8 @@ def _reason(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor, block_s
     rows, columns = weight.shape
     if rows % 16 or columns % 16:
         return f"a weight {(rows, columns)}, whose sizes are no multiples of 16"
-    if scales.shape != (-(-rows // 128), -(-columns // 128)):
-        return f"scales {tuple(scales.shape)} of a weight {(rows, columns)}"
+    if scales.shape != (-(-rows // 128), -(-columns // 128)) or scales.dtype not in _SCALES:
+        return f"scales {tuple(scales.shape)} in {scales.dtype} of a weight {(rows, columns)}"
     if scales.dtype == torch.float32 and scales.is_cuda and torch.cuda.get_device_capability(scales.device)[0] >= 10:
         return "scales in f32, and Blackwell multiplies by powers of two"
     if x.dtype not in (torch.bfloat16, torch.float16, torch.float32):

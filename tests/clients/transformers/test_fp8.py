@@ -108,13 +108,14 @@ def test_experts_that_would_lose_a_gradient_refuse():
         experts(torch.randn(3, 64, requires_grad=True), torch.zeros(3, 2, dtype=torch.long), torch.ones(3, 2))
 
 
-@pytest.mark.parametrize("change", ["static", "blocks", "scales", "rows"])
+@pytest.mark.parametrize("change", ["static", "blocks", "scales", "bytes", "rows"])
 def test_a_linear_that_zoo_does_not_read_stays_with_transformers(change, monkeypatch):
     zoo.transformers.unregister()
     monkeypatch.setattr(finegrained_fp8, "fp8_linear", fp8_linear_of_transformers)
     zoo.transformers.register()
     w = quantize(torch.randn(120 if change == "rows" else 128, 64), "fp8b128", direction="squares")
     scales = w.scales[:, :0] if change == "scales" else w.scales
+    scales = scales.to(torch.uint8) if change == "bytes" else scales
     blocks = (64, 64) if change == "blocks" else (128, 128)
     still = torch.ones(()) if change == "static" else None
     found, said = said_by(lambda: finegrained_fp8.fp8_linear(torch.randn(3, 64), w.elements, scales, blocks, None, still))
