@@ -193,6 +193,9 @@ def _refusal(method: Any, layer: Any, kind: _Kind) -> str | None:
         "data parallel or context parallel ranks": parallel.dp_size > 1 or parallel.pcp_size > 1,
         "sequence parallel ranks": parallel.is_sequence_parallel,
         "router weights on the input": layer.apply_router_weight_on_input,
+        "ranks with less than one MXFP4 scale of the intermediate columns": (  # whose scales vLLM does not load
+            kind.weights == "mxfp4" and moe.intermediate_size // parallel.tp_size < 32
+        ),
         f"activation {moe.activation.value}": _activation(layer) is None,
     }
     found = next((why for why, there in reasons.items() if there), None)

@@ -94,7 +94,8 @@ def layer_of(config, **options):
 
     sizes = {"num_experts": EXPERTS, "top_k": TOP, "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE}
     prefix = f"model.layers.{next(_numbers)}.mlp.experts"
-    return FusedMoEFactory(**sizes, params_dtype=torch.bfloat16, quant_config=CONFIGS[config][1](), prefix=prefix, **options).routed_experts
+    made = {"params_dtype": torch.bfloat16, "quant_config": CONFIGS[config][1](), "prefix": prefix}
+    return FusedMoEFactory(**{**sizes, **made, **options}).routed_experts
 
 
 def load(layer, made, config):
@@ -218,6 +219,7 @@ REFUSED = {
         "swigluoai",
     ),
     "weights on the input": ("modelopt", {"apply_router_weight_on_input": True}, "router weights"),
+    "ranks without a whole scale": ("mxfp4", {"intermediate_size": 64, "tp_size": 4}, "MXFP4 scale"),
 }
 
 
