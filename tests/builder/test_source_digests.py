@@ -1,4 +1,4 @@
-"""A change of anything a unit is made of must change its digest; nothing else may."""
+"""A change of any code that a unit is made of must change its digest; nothing else may."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def digest(root, unit=UNIT, *more):
 @pytest.mark.parametrize("name", ["family/near.cuh", "common/far.cuh", "common/deep.cuh"])
 def test_a_changed_include_at_any_depth_changes_the_digest(tmp_path, name):
     before = digest(tree(tmp_path))
-    (tmp_path / name).write_text((tmp_path / name).read_text() + "// changed\n")
+    (tmp_path / name).write_text((tmp_path / name).read_text() + "int changed;\n")
     assert digest(tmp_path) != before
 
 
@@ -36,12 +36,43 @@ def test_a_changed_unit_changes_the_digest(tmp_path):
 
 def test_a_file_nobody_includes_does_not_count(tmp_path):
     before = digest(tree(tmp_path))
-    (tmp_path / "common/other.cuh").write_text("// changed\n")
+    (tmp_path / "common/other.cuh").write_text("int changed;\n")
     assert digest(tmp_path) == before
 
 
 def test_the_folder_does_not_count(tmp_path):
     assert digest(tree(tmp_path / "one")) == digest(tree(tmp_path / "two" / "deeper"))
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("int a; // old\n", "int a;\n"),
+        ("int a;\n\n// a line\nint b;\n", "int a;\nint b;\n"),
+        ("int /* two\nlines */ a;\n", "int a;\n"),
+        ("    int a;\n", "int  a;\n"),
+    ],
+)
+def test_comments_and_spaces_do_not_count(tmp_path, one, two):
+    assert digest(tree(tmp_path / "one", **{"common/deep.cuh": one})) == digest(tree(tmp_path / "two", **{"common/deep.cuh": two}))
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ('auto a = "// old";\n', 'auto a = "// new";\n'),
+        ('auto a = "\\"// old";\n', 'auto a = "\\"// new";\n'),
+        ('char a = \'"\'; auto b = "// old";\n', 'char a = \'"\'; auto b = "// new";\n'),
+        ('auto a = "two  spaces";\n', 'auto a = "two spaces";\n'),
+        ('auto a = R"(\n// old)";\n', 'auto a = R"(\n// new)";\n'),
+        ("int a = b/**/c;\n", "int a = bc;\n"),
+        ("#define A b\nc\n", "#define A b c\n"),
+        ("// line 1\nint a = __LINE__;\n", "int a = __LINE__;\n"),
+        ("// line 1\nvoid a() { assert(b); }\n", "void a() { assert(b); }\n"),
+    ],
+)
+def test_what_looks_like_a_comment_and_what_depends_on_lines_counts(tmp_path, one, two):
+    assert digest(tree(tmp_path / "one", **{"common/deep.cuh": one})) != digest(tree(tmp_path / "two", **{"common/deep.cuh": two}))
 
 
 def test_moving_a_byte_from_one_file_to_the_next_changes_the_digest(tmp_path):
@@ -56,7 +87,7 @@ def test_headers_of_a_second_root_count(tmp_path):
     (first / "family").mkdir(parents=True)
     (first / "family/kernel.cu").write_text('#include "common/far.cuh"\n')
     before = digest(first, UNIT, second)
-    (second / "common/far.cuh").write_text("// changed\n")
+    (second / "common/far.cuh").write_text("int changed;\n")
     assert digest(first, UNIT, second) != before
 
 
@@ -68,7 +99,7 @@ def test_files_that_include_each_other_end(tmp_path):
 def test_an_include_behind_a_condition_counts(tmp_path):
     tree(tmp_path, **{"common/far.cuh": '#if 0\n#include "other.cuh"\n#endif\n'})
     before = digest(tmp_path)
-    (tmp_path / "common/other.cuh").write_text("// changed\n")
+    (tmp_path / "common/other.cuh").write_text("int changed;\n")
     assert digest(tmp_path) != before
 
 

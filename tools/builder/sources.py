@@ -1,11 +1,14 @@
 """What a translation unit is made of: its text and every file it includes, as one digest.
 
+Comments and indentation do not count, because no cubin depends on them. So a comment may change without a build of the kernels that include it.
+
 The scan takes every `#include` at its word, whatever `#if` surrounds it: a rebuild too many is harmless, one too few
 is not. Files that no root has belong to the compiler, whose packages are pinned.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from pathlib import Path, PurePosixPath
@@ -13,6 +16,11 @@ from pathlib import Path, PurePosixPath
 from tools.builder import BuildError
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*(?:(["<])([^">\n]+)[">]|([^\s].*))', re.MULTILINE)
+_LITERAL = rb"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])')"""
+_COMMENT = re.compile(_LITERAL + rb"|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_SPACE = re.compile(_LITERAL + rb"|\s+")
+# A text with one of these counts as it is: a line's number may be in its code, or a raw string may look like a comment.
+_COUNTS_WHOLE = re.compile(rb'\b(?:__LINE__|__builtin_LINE|source_location|assert)\b|R"')
 
 
 class Sources:
@@ -26,7 +34,8 @@ class Sources:
     def digest(self, unit: str) -> str:
         total = hashlib.sha256()
         for name, text in (("", unit.encode()), *sorted(self.files(unit).items())):
-            total.update(f"{name}\n{len(text)}\n".encode() + text)
+            code = without_comments(text)
+            total.update(f"{name}\n{len(code)}\n".encode() + code)
         return total.hexdigest()
 
     def files(self, unit: str) -> dict[str, bytes]:
@@ -67,6 +76,15 @@ class Sources:
             path = next((root / name for root in self.roots if (root / name).is_file()), None)
             self._files[name] = path.read_bytes() if path else None
         return self._files[name]
+
+
+@functools.cache  # many units include the same headers
+def without_comments(text: bytes) -> bytes:
+    """The text with a space for each comment, and then one space or line end for several. Literals stay as they are."""
+    if _COUNTS_WHOLE.search(text):
+        return text
+    code = _COMMENT.sub(lambda match: match[1] or b" ", text)
+    return _SPACE.sub(lambda match: match[1] or (b"\n" if b"\n" in match[0] else b" "), code).strip()
 
 
 def _normal(path: PurePosixPath) -> str | None:

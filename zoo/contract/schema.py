@@ -308,7 +308,7 @@ class Variant:
     file: str = field(metadata=says(FileName(), "The cubin's path in the manifest's directory."))
     bytes: int = field(metadata=says(_COUNT, "The cubin's size."))
     sha256: str = field(metadata=says(_A_DIGEST, "Of the cubin."))
-    source_sha256: str = field(metadata=says(_A_DIGEST, "Of the translation unit and everything it includes."))
+    source_sha256: str = field(metadata=says(_A_DIGEST, "Of the translation unit and everything it includes, without comments."))
     symbol: str = field(metadata=says(_A_SYMBOL, "The kernel in the cubin."))
     signature: str = field(metadata=says(_A_SIGNATURE, "Of the names and sizes of the parameters that the cubin was compiled with."))
     threads: int = field(metadata=says(_THREADS, "Of a block: the kernel's `__launch_bounds__`."))

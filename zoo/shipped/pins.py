@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "3b5784124ff547245c5e91713ff603cc01abd0f98edaf80e25897d75aedbab8c"
+MANIFEST_SHA256 = "ac592edfc06092c0a73dc5393a653982a617d086960292ea6d167d72498cb4cf"
