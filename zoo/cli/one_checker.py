@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from zoo.checks import Outcome
+from zoo.checks.processes import deaf_to_interrupts
 from zoo.contract.manifest import Kernel, Variant
 
 if TYPE_CHECKING:
@@ -123,10 +123,11 @@ class Checker:
 
     def _start(self) -> None:
         spawn = multiprocessing.get_context("spawn")  # a fork would share a driver that was opened here
-        self.connection, its = spawn.Pipe()
-        with _environment(_ONE_THREAD):
-            self._process = spawn.Process(target=_serve, args=(its, *self._given), daemon=True)
-            self._process.start()
+        with _environment(_ONE_THREAD), deaf_to_interrupts():
+            self.connection, its = spawn.Pipe()
+            process = spawn.Process(target=_serve, args=(its, *self._given), daemon=True)
+            process.start()
+            self._process = process
         its.close()
 
 
@@ -148,7 +149,6 @@ def _environment(more: dict[str, str]) -> Iterator[None]:
 def _serve(connection: Connection, cubins: Path, place: Place) -> None:
     from zoo.catalog import Zoo
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one says that it was interrupted
     zoo = Zoo(cubins)
     with contextlib.suppress(EOFError, ConnectionError):  # nobody waits any more
         while True:
