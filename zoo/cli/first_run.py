@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from multiprocessing import connection
 from pathlib import Path
@@ -127,9 +127,14 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     ]
     steps = Steps(len(work) + len(untimed), len(work) + _TIMING * len(untimed))
     checkers = [Checker(zoo.directory, OnGpu(device), limit) for _ in range(min(jobs, len(work)))]
-    with ended_in_order(), _told(output, found, chosen, products), contextlib.closing(Timer(zoo.directory, device, limit)) as timer:
+    with (
+        ended_in_order(),
+        _told(output, found, chosen, products),
+        contextlib.closing(Timer(zoo.directory, device, limit)) as timer,
+        contextlib.closing(_checks(checkers, work)) as checks,
+    ):
         steps.begin(f"checking {count(len(work), 'kernel')}, {jobs} at once")
-        for done in _checks(checkers, work):
+        for done in checks:
             kernel = done.kernel
             found["checks"][kernel.name] = checked = _checked(done, variants[kernel.name], unsound, asdict(hardware))
             _write(output, found)
@@ -207,7 +212,7 @@ def _a_few(shapes: Sequence[list[int]]) -> list[list[int]]:
     return [shapes[place] for place in sorted({round(last * third / 3) for third in range(4)})]
 
 
-def _checks(checkers: Sequence[Checker], work: list[Work]) -> Iterator[Work]:
+def _checks(checkers: Sequence[Checker], work: list[Work]) -> Generator[Work, None, None]:
     """All of the work, by so many processes at once, as it is done; it is taken out of the list as it begins. What takes longest begins first:
     operations whose reference does most, and of those kernels with the most variants."""
     work.sort(key=lambda one: (one.kernel.fields["op"] in _LONG, len(one.left)))
@@ -228,6 +233,8 @@ def _checks(checkers: Sequence[Checker], work: list[Work]) -> Iterator[Work]:
                 else:
                     yield done
     finally:
+        for checker in checkers:  # all before the first is waited for: a driver may keep each for a while
+            checker.kill()
         for checker in checkers:
             checker.close()
 

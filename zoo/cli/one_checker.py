@@ -89,7 +89,7 @@ class Checker:
                 self._turn = self._numbers[turn] if outcome is None else None
                 if outcome is not None:
                     work.outcomes[self._numbers[turn]] = outcome
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # OSError: it ended within a message
             self._process.join(ENDING)
             words = f"its process ended with status {self._process.exitcode}"
         if not words and time.monotonic() - self._alive <= self._limit:
@@ -114,9 +114,13 @@ class Checker:
         work.seconds += time.monotonic() - self._began
         return work
 
-    def close(self) -> None:
+    def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self.kill()
             self._process.join(ENDING)
             self.connection.close()
             self._process = None

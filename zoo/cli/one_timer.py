@@ -41,7 +41,7 @@ class Timer:
                 self.close()
                 return {"error": f"no end after {self._limit:.0f} s: it hangs, or needs a larger --limit"}
             found: Timings = self._connection.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # OSError: it ended within a message
             self._process.join(_ENDING)
             found = {"error": f"its process ended with status {self._process.exitcode}"}
         if "error" in found:
