@@ -198,7 +198,12 @@ def test_a_run_that_was_ended_goes_on_where_it_was(run):
     assert [one[0] for one in asked if one not in ("begins", "closed")] == ["timing gemm.a"]
     assert json.loads(file.read_text())["finished"] is True
     asked.clear()
-    assert "goes on" not in first().stdout and len(asked) == 5  # a run that was finished begins anew
+    said = " ".join(first().stdout.split())
+    assert (
+        "goes on" not in said
+        and f"begins anew {file} is of a run that was finished; what it had is written over" in said
+        and len(asked) == 5
+    )
 
 
 @pytest.mark.parametrize("changed", ["digest", "device", "driver", "libraries", "shapes", "text"])
@@ -213,7 +218,9 @@ def test_what_other_cubins_or_another_machine_showed_is_not_gone_on_with(run, ch
     before = json.loads(file.read_text())
     file.write_text("[]" if changed == "text" else json.dumps({**before, changed: "another"}))
     asked.clear()
-    assert "goes on" not in first().stdout and asked[0][0] == "quantize.a"
+    said = " ".join(first().stdout.split())
+    assert "goes on" not in said and asked[0][0] == "quantize.a"
+    assert f"begins anew {file} is " + ("no file of a first run" if changed == "text" else f"of a run with another {changed};") in said
 
 
 def test_a_product_whose_checks_hang_is_not_timed(run):

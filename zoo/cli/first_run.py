@@ -106,7 +106,9 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     found |= {"limits": watched.limits() if watched else {}, "checks": {}, "timings": {}}
     load = warn_of_foreign_load(opened)
     click.echo(f"{opened.name}: {count(len(chosen), 'kernel')}; written to {output} as it goes")
-    before = _before(output, found)
+    before, other = _before(output, found)
+    if other:
+        click.echo(fact("begins anew", f"{output} {other}; what it had is written over"))
     if before:
         found |= before
         kept = f"{count(len(found['checks']), 'check')} and {count(len(found['timings']), 'timing')}"
@@ -182,15 +184,20 @@ def _unsound(directory: Path, variants: Mapping[str, Sequence[Variant]], kernels
     return wrong
 
 
-def _before(output: Path, found: Mapping[str, Any]) -> dict[str, Any]:
-    """What an earlier run that was ended has seen of the same cubins on the same machine; nothing where there is none."""
+def _before(output: Path, found: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """What an earlier run that was ended has seen of the same cubins on the same machine, or why the file that is there has nothing of it."""
     try:
         before = json.loads(output.read_bytes())
-        if before["finished"] or any(before[name] != found[name] for name in _SAME):
-            return {}
-        return {name: before[name] for name in ("checks", "timings", "clusters", "foreign_load_percent") if name in before}
+        if before["finished"]:
+            return {}, "is of a run that was finished"
+        others = [name for name in _SAME if before[name] != found[name]]
+        if others:
+            return {}, f"is of a run with another {', another '.join(others)}"
+        return {name: before[name] for name in ("checks", "timings", "clusters", "foreign_load_percent") if name in before}, ""
+    except FileNotFoundError:
+        return {}, ""
     except (OSError, ValueError, KeyError, TypeError):
-        return {}
+        return {}, "is no file of a first run"
 
 
 @contextlib.contextmanager
