@@ -223,6 +223,29 @@ def test_what_other_cubins_or_another_machine_showed_is_not_gone_on_with(run, ch
     assert f"begins anew {file} is " + ("no file of a first run" if changed == "text" else f"of a run with another {changed};") in said
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"checks": []}, {"checks": None}, {"checks": {"gemm.a": {}}}, {"checks": {"gemm.a": {"right": "yes", "said": ""}}},
+        {"checks": {"gemm.a": {"right": False}}}, {"timings": "none"}, {"timings": {"gemm.a": None}}, {"foreign_load_percent": None}, "[" * 100_000,
+    ],
+    ids=lambda edit: str(edit)[:40],
+)  # fmt: skip
+def test_a_file_that_somebody_edited_does_not_end_the_next_run(run, edit):
+    """A run would end with a traceback at its last line, ten minutes later."""
+    first, asked, file = run
+
+    def ended(name):
+        raise KeyboardInterrupt
+
+    first(timings=ended)
+    file.write_text(edit if isinstance(edit, str) else json.dumps(json.loads(file.read_text()) | edit))
+    asked.clear()
+    said = first()
+    assert said.exit_code == 0 and f"begins anew {file} is no file of a first run, or was edited;" in " ".join(said.stdout.split())
+    assert asked[0][0] == "quantize.a"
+
+
 def test_a_product_whose_checks_hang_is_not_timed(run):
     """It would hang in its timings as well, for as long."""
     first, asked, file = run

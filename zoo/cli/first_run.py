@@ -193,11 +193,16 @@ def _before(output: Path, found: Mapping[str, Any]) -> tuple[dict[str, Any], str
         others = [name for name in _SAME if before[name] != found[name]]
         if others:
             return {}, f"is of a run with another {', another '.join(others)}"
+        checks, timings, load = before["checks"], before["timings"], before["foreign_load_percent"]
+        if type(load) is not int or not all(isinstance(one, dict) for one in timings.values()):
+            raise TypeError
+        if not all(isinstance(one["right"], bool) and isinstance(one["said"], str) for one in checks.values()):
+            raise TypeError
         return {name: before[name] for name in ("checks", "timings", "clusters", "foreign_load_percent") if name in before}, ""
     except FileNotFoundError:
         return {}, ""
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}, "is no file of a first run"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}, "is no file of a first run, or was edited"
 
 
 @contextlib.contextmanager
