@@ -105,6 +105,14 @@ def test_an_end_of_a_group_that_has_no_32_bits_is_refused_in_words(zoo_command, 
     )
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rows", [0, 2**31, 2**63 - 1])
+def test_an_index_of_any_number_of_rows_is_made(zoo_command, rows):
+    """No rows are the divisor of nothing, and 2^31 of them are none of its type."""
+    result = zoo_command("trace", "gemm.mxfp8.m_grouped_gather", "--shape", f"{rows},128,128,128", "--arch", "b200")
+    assert isinstance(result.exception, SystemExit) and result.output.startswith("Error: gemm.mxfp8.m_grouped_gather: ")
+
+
 def test_arrays_that_would_fill_the_machine_are_refused(zoo_command):
     result = zoo_command("trace", "gemm.fp8b128.dense", "--shape", "100000,100000,100000")
     assert result.exit_code == 1 and "the arrays of this shape have" in " ".join(result.output.split())

@@ -226,7 +226,8 @@ def describe_arguments(
             elif name == "offsets":
                 content = _ends(kernel, groups, _grouped_extent(kernel, values))
             elif name == "index":
-                content = shuffled(_grouped_extent(kernel, values)) % arrays["x" if "x" in arrays else "a"].shape[0]
+                rows = arrays["x" if "x" in arrays else "a"].shape[0]
+                content = shuffled(_grouped_extent(kernel, values)) % min(max(rows, 1), _MOST_NUMBERS)  # of no rows, one that is not there
             elif name == "m_indices":
                 ends = _ends(kernel, groups, values["M"])
                 content = numpy.repeat(numpy.arange(groups.count, dtype=numpy.int32), numpy.diff(ends, prepend=0))
