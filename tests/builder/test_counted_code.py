@@ -334,3 +334,20 @@ def test_a_line_of_k_or_an_epilogue_that_exceeds_its_ceiling_or_has_none_is_refu
         "sm_100f/other.cubin: 60.5 instructions a line of K, ceilings.json allows 0",
         "sm_100f/other.cubin: 1 commits a line of K, ceilings.json allows 0",
     ]
+
+
+def test_a_product_whose_loop_is_not_found_is_refused_where_a_ceiling_limits_it(monkeypatch, tmp_path):
+    """Another ptxas may unroll the loop, or jump back by another instruction: every ceiling would be kept."""
+    monkeypatch.setattr(sass, "CEILINGS", tmp_path / "ceilings.json")
+    sass.CEILINGS.write_text(
+        json.dumps({"epilogue": {}, "line": {"gemm_*": dict.fromkeys(("instructions", "commits", "waits", "invalidations"), 60)}})
+    )
+    found = {PRODUCT: sass.counted(lines(PRODUCT, "EXIT"), ""), "wgmma": sass.counted(lines("QGMMA R0", "EXIT"), "")}
+    made = {
+        "gemm_a": found[PRODUCT],
+        "gemm_b": sass.counted(lines(PRODUCT, "BRA 0x0"), ""),
+        "gemm_c": found["wgmma"],
+        "other": found[PRODUCT],
+    }
+    text = json.dumps({"cubins": {f"sm_100f/{name}.cubin": entry for name, entry in made.items()}})
+    assert sass.refusals(text) == ["sm_100f/gemm_a.cubin: no loop around its 1 UTCHMMA, so that ceilings.json limits nothing"]

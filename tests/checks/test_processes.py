@@ -2,12 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.recorder import ROOT
 from zoo.checks import Outcome, processes
 from zoo.errors import ZooError
 from zoo.packaged import packaged
@@ -28,8 +31,8 @@ class Saying:
     together: bool = False
 
     def check(self, zoo, kernel, variants):
-        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        words = f"{self.word} {kernel.name} {zoo.directory} {os.getpid() == self.process} {ignored} {threads()}"
+        deaf = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        words = f"{self.word} {kernel.name} {zoo.directory} {os.getpid() == self.process} {deaf} {threads()}"
         yield 0, None
         for turn in reversed(range(len(variants))):
             yield turn, Outcome(kernel.variants.index(variants[turn]), words)
@@ -47,15 +50,36 @@ WORK = [(KERNEL, variant) for variant in reversed(KERNEL.variants)]
 
 
 def test_a_process_answers_for_the_variant_that_it_was_sent(monkeypatch):
-    before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(processes, "_own", None, raising=False)
+    processes._start(packaged.directory, Saying("here", os.getpid()))
+    assert processes._check_in_process(KERNEL.name, [1]) == [
+        (0, Outcome(1, f"here {KERNEL.name} {packaged.directory} True False {threads()}"))
+    ]
+
+
+INTERRUPTED = """
+import multiprocessing, os, signal, time
+from zoo.checks.processes import deaf_to_interrupts
+
+if __name__ == "__main__":
+    with deaf_to_interrupts():
+        process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(0,))
+        process.start()
     try:
-        processes._start(packaged.directory, Saying("here", os.getpid()))
-        assert processes._check_in_process(KERNEL.name, [1]) == [
-            (0, Outcome(1, f"here {KERNEL.name} {packaged.directory} True True {threads()}"))
-        ]
-    finally:
-        signal.signal(signal.SIGINT, before)
+        os.killpg(0, signal.SIGINT)
+    except KeyboardInterrupt:
+        process.join()
+        print("interrupted, status", process.exitcode)
+"""
+
+
+def test_ctrl_c_while_a_process_starts_is_its_parents_alone(tmp_path):
+    """A terminal sends it to both, and a process that still imports would show where it was."""
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    command = [sys.executable, tmp_path / "interrupted.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, env=environment, start_new_session=True, capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("interrupted, status 0\n", "")
 
 
 @pytest.mark.parametrize("together", [False, True])

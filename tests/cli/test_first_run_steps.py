@@ -198,7 +198,12 @@ def test_a_run_that_was_ended_goes_on_where_it_was(run):
     assert [one[0] for one in asked if one not in ("begins", "closed")] == ["timing gemm.a"]
     assert json.loads(file.read_text())["finished"] is True
     asked.clear()
-    assert "goes on" not in first().stdout and len(asked) == 5  # a run that was finished begins anew
+    said = " ".join(first().stdout.split())
+    assert (
+        "goes on" not in said
+        and f"begins anew {file} is of a run that was finished; what it had is written over" in said
+        and len(asked) == 5
+    )
 
 
 @pytest.mark.parametrize("changed", ["digest", "device", "driver", "libraries", "shapes", "text"])
@@ -213,7 +218,32 @@ def test_what_other_cubins_or_another_machine_showed_is_not_gone_on_with(run, ch
     before = json.loads(file.read_text())
     file.write_text("[]" if changed == "text" else json.dumps({**before, changed: "another"}))
     asked.clear()
-    assert "goes on" not in first().stdout and asked[0][0] == "quantize.a"
+    said = " ".join(first().stdout.split())
+    assert "goes on" not in said and asked[0][0] == "quantize.a"
+    assert f"begins anew {file} is " + ("no file of a first run" if changed == "text" else f"of a run with another {changed};") in said
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"checks": []}, {"checks": None}, {"checks": {"gemm.a": {}}}, {"checks": {"gemm.a": {"right": "yes", "said": ""}}},
+        {"checks": {"gemm.a": {"right": False}}}, {"timings": "none"}, {"timings": {"gemm.a": None}}, {"foreign_load_percent": None}, "[" * 100_000,
+    ],
+    ids=lambda edit: str(edit)[:40],
+)  # fmt: skip
+def test_a_file_that_somebody_edited_does_not_end_the_next_run(run, edit):
+    """A run would end with a traceback at its last line, ten minutes later."""
+    first, asked, file = run
+
+    def ended(name):
+        raise KeyboardInterrupt
+
+    first(timings=ended)
+    file.write_text(edit if isinstance(edit, str) else json.dumps(json.loads(file.read_text()) | edit))
+    asked.clear()
+    said = first()
+    assert said.exit_code == 0 and f"begins anew {file} is no file of a first run, or was edited;" in " ".join(said.stdout.split())
+    assert asked[0][0] == "quantize.a"
 
 
 def test_a_product_whose_checks_hang_is_not_timed(run):

@@ -1,8 +1,11 @@
 """A process that checks kernel after kernel: what hangs, dies or breaks it is the variant's that had its turn, and nobody else's."""
 
+import multiprocessing
 import os
+import struct
 import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,6 +76,36 @@ def test_who_ends_a_process_is_named_and_the_others_are_checked_in_another(act, 
     (found,) = checked({HERE[1]: act}, limit=5 if act == "hangs" else 60)
     assert found.outcomes == {**dict.fromkeys(HERE, RIGHT), HERE[1]: Outcome(0, words)}
     assert found.hangs == (act == "hangs") and not found.left
+
+
+@pytest.mark.parametrize("sent", [0, 2, 4, 12], ids=["nothing", "half of a length", "a length", "half of a message"])
+def test_a_process_that_is_killed_while_it_speaks_is_one_that_ended(sent):
+    """The half of a message that it leaves is no end of file to the reader."""
+    checker = Checker(packaged.directory, Acting(), 60)
+    checker.connection, its = multiprocessing.Pipe()
+    checker._process = SimpleNamespace(exitcode=-9, join=lambda seconds: None, kill=lambda: None)
+    checker.begin(Work(KERNEL, HERE[:1]))
+    its.recv()  # a socket with something unread is reset, not ended
+    its.send((0, None))
+    os.write(its.fileno(), (struct.pack("!i", 1000) + bytes(8))[:sent])
+    its.close()
+    work = checker.look()
+    assert work.outcomes == {HERE[0]: Outcome(0, "its process ended with status -9")} and checker._process is None
+
+
+def test_processes_are_all_killed_before_the_first_is_waited_for():
+    """A driver keeps a killed process for seconds: sixteen of them, one after the other, for minutes."""
+    acts = []
+
+    class Noted(Checker):
+        def kill(self):
+            acts.append("kill")
+
+        def close(self):
+            acts.append("close")
+
+    assert not list(first_run._checks([Noted(packaged.directory, Acting(), 60) for _ in range(2)], []))
+    assert acts == ["kill", "kill", "close", "close"]
 
 
 def test_after_a_variant_that_breaks_the_context_the_others_begin_anew():

@@ -81,6 +81,38 @@ def test_what_cannot_be_traced_is_refused_in_words(zoo_command, arguments, statu
     assert result.exit_code == status and words in " ".join(result.output.split()), result.output
 
 
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "words"),
+    [
+        ("gemm.mxfp8.m_grouped_gather", ("--shape", "128,134217729,128,128"), "index would have 134,217,729 numbers"),
+        ("gemm.mxfp8.m_grouped_masked", ("--shape", "10000000000,128,128,128"), "rows would have 10,000,000,000 numbers"),
+        ("gemm.mxfp8.m_grouped_contiguous", ("--shape", "1,128,128", "--groups", "1000000000"), "offsets would have 1,000,000,000 numbers"),
+    ],
+)
+def test_groups_and_rows_beyond_memory_are_refused_before_their_ends_are_made(zoo_command, kernel, arguments, words):
+    """Their array is real where others are only described: a traceback, or a machine without memory."""
+    result = zoo_command("trace", kernel, *arguments, "--arch", "b200")
+    said = " ".join(result.output.split())
+    assert result.exit_code == 1 and said == f"Error: {kernel}: {words}, at most 134,217,728 are made: give smaller sizes"
+
+
+@pytest.mark.parametrize("grouping", ["m_grouped_contiguous", "k_grouped"])
+def test_an_end_of_a_group_that_has_no_32_bits_is_refused_in_words(zoo_command, grouping):
+    rows = "2147483648,128,128" if grouping == "m_grouped_contiguous" else "128,128,2147483648"
+    result = zoo_command("trace", f"gemm.mxfp8.{grouping}", "--shape", rows, "--arch", "b200")
+    assert result.exit_code == 1 and "groups end at 2,147,483,648, offsets have 32 bits: give at most 2,147,483,647" in " ".join(
+        result.output.split()
+    )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rows", [0, 2**31, 2**63 - 1])
+def test_an_index_of_any_number_of_rows_is_made(zoo_command, rows):
+    """No rows are the divisor of nothing, and 2^31 of them are none of its type."""
+    result = zoo_command("trace", "gemm.mxfp8.m_grouped_gather", "--shape", f"{rows},128,128,128", "--arch", "b200")
+    assert isinstance(result.exception, SystemExit) and result.output.startswith("Error: gemm.mxfp8.m_grouped_gather: ")
+
+
 def test_arrays_that_would_fill_the_machine_are_refused(zoo_command):
     result = zoo_command("trace", "gemm.fp8b128.dense", "--shape", "100000,100000,100000")
     assert result.exit_code == 1 and "the arrays of this shape have" in " ".join(result.output.split())

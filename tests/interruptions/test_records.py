@@ -133,6 +133,43 @@ def test_a_sigterm_while_another_exit_is_handled_is_not_forgotten():
     assert ended.value.code == 128 + signal.SIGTERM
 
 
+def test_a_second_ctrl_c_does_not_disturb_what_follows_the_first():
+    """An impatient user would lose the words that say where the work is kept, and see a traceback instead."""
+    before, followed = signal.getsignal(signal.SIGINT), []
+
+    def work():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            followed.append("the work is kept")
+
+    with pytest.raises(KeyboardInterrupt), ended_in_order():
+        work()
+    assert followed and signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_ctrl_c_ends_work_that_went_on_after_the_first():
+    def work():
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("it went on")
+
+    with pytest.raises(KeyboardInterrupt), ended_in_order():
+        work()
+
+
+def test_a_program_in_the_background_stays_deaf_to_ctrl_c():
+    """`nohup` and `&` of a script have it ignored: the terminal's Ctrl-C is for another program."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with ended_in_order():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def on_a_gpu(tmp_path, monkeypatch):
     """`zoo bench` with a GPU that takes a microsecond for everything, until it is stopped at the third size."""

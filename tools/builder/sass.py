@@ -109,17 +109,27 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 def refusals(report_text: str) -> list[str]:
     """What no kernel may have."""
     cubins, ceilings = json.loads(report_text)["cubins"], json.loads(CEILINGS.read_bytes())
-    return [
-        f"{file}: accesses local memory ({_words(entry['local'])}): an array indexed at run time, or a spill"
-        for file, entry in cubins.items()
-        if "local" in entry
-    ] + [
-        f"{file}: {count:g} {name} {where}, {CEILINGS.name} allows {most:g}"
-        for file, entry in cubins.items()
-        for part, where in _LIMITED.items()
-        for name, count in entry.get(part, {}).items()
-        if count > (most := _ceiling(ceilings[part], Path(file).stem)[name])
-    ]
+    return (
+        [
+            f"{file}: accesses local memory ({_words(entry['local'])}): an array indexed at run time, or a spill"
+            for file, entry in cubins.items()
+            if "local" in entry
+        ]
+        + [
+            f"{file}: no loop around its {_words(entry['products'])}, so that {CEILINGS.name} limits nothing"
+            for file, entry in cubins.items()
+            if "line" not in entry
+            and any(name.startswith("UTC") for name in entry.get("products", {}))
+            and _ceiling(ceilings["line"], Path(file).stem)
+        ]
+        + [
+            f"{file}: {count:g} {name} {where}, {CEILINGS.name} allows {most:g}"
+            for file, entry in cubins.items()
+            for part, where in _LIMITED.items()
+            for name, count in entry.get(part, {}).items()
+            if count > (most := _ceiling(ceilings[part], Path(file).stem)[name])
+        ]
+    )
 
 
 def _ceiling(ceilings: Mapping[str, Mapping[str, float]], cubin: str) -> Mapping[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from zoo.runtime.driver import Device
 
 _SOMEWHERE, _MULTIPROCESSORS = 1 << 32, 128  # an address and a device that stand for any
+_MOST_NUMBERS = 1 << 27  # of offsets, or of an index: more fill the machine's memory before the loader refuses the call
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ _MEANINGS = {
 }
 _BYTES = ("KB", "CODES")  # what manifests call the bytes of a row of elements
 _TENSOR_SCALE = "tensor_scale"
+_WITH_CONTENT = ("offsets", "index", "m_indices", "ids", "rows")  # for other inputs, any numbers will do
 
 
 def takes_groups(kernel: Kernel) -> bool:
@@ -216,14 +219,17 @@ def describe_arguments(
             form = _form(argument, values)
             shape = tuple(extent.evaluate(values) for extent in form.shape)
             content = None
+            if not argument.written and name in _WITH_CONTENT:
+                _refuse_too_many(kernel, name, max(math.prod(shape), groups.count if name == "m_indices" else 0))
             if argument.written:
                 pass
             elif name == "offsets":
-                content = groups.offsets(_grouped_extent(kernel, values), _step(kernel))
+                content = _ends(kernel, groups, _grouped_extent(kernel, values))
             elif name == "index":
-                content = shuffled(_grouped_extent(kernel, values)) % arrays["x" if "x" in arrays else "a"].shape[0]
+                rows = arrays["x" if "x" in arrays else "a"].shape[0]
+                content = shuffled(_grouped_extent(kernel, values)) % min(max(rows, 1), _MOST_NUMBERS)  # of no rows, one that is not there
             elif name == "m_indices":
-                ends = groups.offsets(values["M"])
+                ends = _ends(kernel, groups, values["M"])
                 content = numpy.repeat(numpy.arange(groups.count, dtype=numpy.int32), numpy.diff(ends, prepend=0))
             elif name == "ids":
                 content = routing.ids(shape[0], shape[1], values["E"]).astype(DTYPES[dtypes[name]].numpy)
@@ -272,6 +278,11 @@ def addressed(arrays: Mapping[str, Described], keywords: Mapping[str, str | int 
     return arguments
 
 
+def _refuse_too_many(kernel: Kernel, name: str, count: int) -> None:
+    if count > _MOST_NUMBERS:
+        raise ArgumentError(f"{kernel.name}: {name} would have {count:,} numbers, at most {_MOST_NUMBERS:,} are made: give smaller sizes")
+
+
 def _bare(form: Form) -> list[str]:
     """The symbols that this form binds."""
     return [extent.text for extent in form.shape if extent.names == (extent.text,)]
@@ -288,9 +299,12 @@ def _grouped_extent(kernel: Kernel, values: Mapping[str, int]) -> int:
     return (values["C"] - values["G"]) * block  # columns of scales: the last of each group may be short
 
 
-def _step(kernel: Kernel) -> int:
-    """Groups begin at multiples of so many: those along K of a product at 16 bytes, where a tensor copy can begin."""
-    return 16 if kernel.fields["op"] == "gemm" and kernel.fields.get("grouping") == "k_grouped" else 1
+def _ends(kernel: Kernel, groups: Groups, extent: int) -> numpy.ndarray:
+    """Groups begin at multiples of a step: those along K of a product at 16 bytes, where a tensor copy can begin."""
+    most = numpy.iinfo(numpy.int32).max
+    if extent > most:
+        raise ArgumentError(f"{kernel.name}: groups end at {extent:,}, offsets have 32 bits: give at most {most:,}")
+    return groups.offsets(extent, 16 if kernel.fields["op"] == "gemm" and kernel.fields.get("grouping") == "k_grouped" else 1)
 
 
 def _form(argument: Argument, values: Mapping[str, int]) -> Form:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Protocol
 
@@ -44,11 +46,12 @@ def outcomes(zoo: Zoo, work: Sequence[tuple[Kernel, Variant]], place: Place, job
     spawn = multiprocessing.get_context("spawn")  # a fork would share a driver that was opened here
     with ProcessPoolExecutor(max(1, min(jobs, len(parts))), spawn, _start, (zoo.directory, place)) as pool:
         try:
-            waiting = {
-                pool.submit(_check_in_process, kernel.name, [kernel.variants.index(work[number][1]) for number in numbers]): numbers
-                for numbers in parts
-                for kernel, _ in [work[numbers[0]]]
-            }
+            with deaf_to_interrupts():
+                waiting = {
+                    pool.submit(_check_in_process, kernel.name, [kernel.variants.index(work[number][1]) for number in numbers]): numbers
+                    for numbers in parts
+                    for kernel, _ in [work[numbers[0]]]
+                }
             for done in as_completed(waiting):
                 for turn, outcome in done.result():
                     yield waiting[done][turn], outcome
@@ -56,6 +59,18 @@ def outcomes(zoo: Zoo, work: Sequence[tuple[Kernel, Variant]], place: Place, job
             raise ZooError("a process of --jobs ended before its work, perhaps for want of memory; give fewer jobs") from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """Processes that are spawned inside never see Ctrl-C, which would print a traceback of each that is still starting. The process that waits
+    for them sees it afterwards, and says that it was interrupted."""
+    resource_tracker.ensure_running()  # by the first spawn, it would let Ctrl-C through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _parts(work: Sequence[tuple[Kernel, Variant]], together: bool) -> list[list[int]]:
@@ -71,7 +86,6 @@ _own: tuple[Zoo, Place]  # of this process
 
 def _start(directory: Path, place: Place) -> None:
     global _own
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one says that it was interrupted
     _own = (Zoo(directory), place)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -117,6 +116,7 @@ def _emulated(zoo: Zoo) -> bool:
 @contextlib.contextmanager
 def _meanwhile(zoo: Zoo, ordinal: int) -> Iterator[Future[list[tuple[str, bool]]] | None]:
     """What the GPU at hand does, in a process of its own while the emulator works: importing torch takes as long. None without a GPU."""
+    from zoo.checks.processes import deaf_to_interrupts
     from zoo.contract.resolve import pick_arch
     from zoo.errors import DriverError
     from zoo.runtime import driver
@@ -131,8 +131,10 @@ def _meanwhile(zoo: Zoo, ordinal: int) -> Iterator[Future[list[tuple[str, bool]]
         yield None
         return
     spawn = multiprocessing.get_context("spawn")  # a fork would share the driver that was opened here
-    with ProcessPoolExecutor(1, spawn, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        yield pool.submit(_on_gpu, zoo.directory, arch, ordinal)
+    with ProcessPoolExecutor(1, spawn) as pool:
+        with deaf_to_interrupts():
+            found = pool.submit(_on_gpu, zoo.directory, arch, ordinal)
+        yield found
 
 
 def _on_this_machine(zoo: Zoo, ordinal: int, found: Future[list[tuple[str, bool]]] | None) -> bool:

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from multiprocessing import connection
 from pathlib import Path
@@ -106,7 +106,9 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     found |= {"limits": watched.limits() if watched else {}, "checks": {}, "timings": {}}
     load = warn_of_foreign_load(opened)
     click.echo(f"{opened.name}: {count(len(chosen), 'kernel')}; written to {output} as it goes")
-    before = _before(output, found)
+    before, other = _before(output, found)
+    if other:
+        click.echo(fact("begins anew", f"{output} {other}; what it had is written over"))
     if before:
         found |= before
         kept = f"{count(len(found['checks']), 'check')} and {count(len(found['timings']), 'timing')}"
@@ -127,9 +129,14 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     ]
     steps = Steps(len(work) + len(untimed), len(work) + _TIMING * len(untimed))
     checkers = [Checker(zoo.directory, OnGpu(device), limit) for _ in range(min(jobs, len(work)))]
-    with ended_in_order(), _told(output, found, chosen, products), contextlib.closing(Timer(zoo.directory, device, limit)) as timer:
+    with (
+        ended_in_order(),
+        _told(output, found, chosen, products),
+        contextlib.closing(Timer(zoo.directory, device, limit)) as timer,
+        contextlib.closing(_checks(checkers, work)) as checks,
+    ):
         steps.begin(f"checking {count(len(work), 'kernel')}, {jobs} at once")
-        for done in _checks(checkers, work):
+        for done in checks:
             kernel = done.kernel
             found["checks"][kernel.name] = checked = _checked(done, variants[kernel.name], unsound, asdict(hardware))
             _write(output, found)
@@ -177,15 +184,25 @@ def _unsound(directory: Path, variants: Mapping[str, Sequence[Variant]], kernels
     return wrong
 
 
-def _before(output: Path, found: Mapping[str, Any]) -> dict[str, Any]:
-    """What an earlier run that was ended has seen of the same cubins on the same machine; nothing where there is none."""
+def _before(output: Path, found: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """What an earlier run that was ended has seen of the same cubins on the same machine, or why the file that is there has nothing of it."""
     try:
         before = json.loads(output.read_bytes())
-        if before["finished"] or any(before[name] != found[name] for name in _SAME):
-            return {}
-        return {name: before[name] for name in ("checks", "timings", "clusters", "foreign_load_percent") if name in before}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+        if before["finished"]:
+            return {}, "is of a run that was finished"
+        others = [name for name in _SAME if before[name] != found[name]]
+        if others:
+            return {}, f"is of a run with another {', another '.join(others)}"
+        checks, timings, load = before["checks"], before["timings"], before["foreign_load_percent"]
+        if type(load) is not int or not all(isinstance(one, dict) for one in timings.values()):
+            raise TypeError
+        if not all(isinstance(one["right"], bool) and isinstance(one["said"], str) for one in checks.values()):
+            raise TypeError
+        return {name: before[name] for name in ("checks", "timings", "clusters", "foreign_load_percent") if name in before}, ""
+    except FileNotFoundError:
+        return {}, ""
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}, "is no file of a first run, or was edited"
 
 
 @contextlib.contextmanager
@@ -207,7 +224,7 @@ def _a_few(shapes: Sequence[list[int]]) -> list[list[int]]:
     return [shapes[place] for place in sorted({round(last * third / 3) for third in range(4)})]
 
 
-def _checks(checkers: Sequence[Checker], work: list[Work]) -> Iterator[Work]:
+def _checks(checkers: Sequence[Checker], work: list[Work]) -> Generator[Work, None, None]:
     """All of the work, by so many processes at once, as it is done; it is taken out of the list as it begins. What takes longest begins first:
     operations whose reference does most, and of those kernels with the most variants."""
     work.sort(key=lambda one: (one.kernel.fields["op"] in _LONG, len(one.left)))
@@ -228,6 +245,8 @@ def _checks(checkers: Sequence[Checker], work: list[Work]) -> Iterator[Work]:
                 else:
                     yield done
     finally:
+        for checker in checkers:  # all before the first is waited for: a driver may keep each for a while
+            checker.kill()
         for checker in checkers:
             checker.close()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from zoo.checks import Outcome
+from zoo.checks.processes import deaf_to_interrupts
 from zoo.contract.manifest import Kernel, Variant
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Checker:
                 self._turn = self._numbers[turn] if outcome is None else None
                 if outcome is not None:
                     work.outcomes[self._numbers[turn]] = outcome
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # OSError: it ended within a message
             self._process.join(ENDING)
             words = f"its process ended with status {self._process.exitcode}"
         if not words and time.monotonic() - self._alive <= self._limit:
@@ -114,19 +114,24 @@ class Checker:
         work.seconds += time.monotonic() - self._began
         return work
 
-    def close(self) -> None:
+    def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self.kill()
             self._process.join(ENDING)
             self.connection.close()
             self._process = None
 
     def _start(self) -> None:
         spawn = multiprocessing.get_context("spawn")  # a fork would share a driver that was opened here
-        self.connection, its = spawn.Pipe()
-        with _environment(_ONE_THREAD):
-            self._process = spawn.Process(target=_serve, args=(its, *self._given), daemon=True)
-            self._process.start()
+        with _environment(_ONE_THREAD), deaf_to_interrupts():
+            self.connection, its = spawn.Pipe()
+            process = spawn.Process(target=_serve, args=(its, *self._given), daemon=True)
+            process.start()
+            self._process = process
         its.close()
 
 
@@ -148,7 +153,6 @@ def _environment(more: dict[str, str]) -> Iterator[None]:
 def _serve(connection: Connection, cubins: Path, place: Place) -> None:
     from zoo.catalog import Zoo
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one says that it was interrupted
     zoo = Zoo(cubins)
     with contextlib.suppress(EOFError, ConnectionError):  # nobody waits any more
         while True:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
-import signal
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -42,7 +41,7 @@ class Timer:
                 self.close()
                 return {"error": f"no end after {self._limit:.0f} s: it hangs, or needs a larger --limit"}
             found: Timings = self._connection.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # OSError: it ended within a message
             self._process.join(_ENDING)
             found = {"error": f"its process ended with status {self._process.exitcode}"}
         if "error" in found:
@@ -57,17 +56,20 @@ class Timer:
             self._process = None
 
     def _begin(self) -> None:
+        from zoo.checks.processes import deaf_to_interrupts
+
         spawn = multiprocessing.get_context("spawn")  # a fork would share a driver that was opened here
-        self._connection, its = spawn.Pipe()
-        self._process = spawn.Process(target=_serve, args=(its, *self._given), daemon=True)
-        self._process.start()
+        with deaf_to_interrupts():
+            self._connection, its = spawn.Pipe()
+            process = spawn.Process(target=_serve, args=(its, *self._given), daemon=True)
+            process.start()
+            self._process = process
         its.close()
 
 
 def _serve(connection: Connection, cubins: Path, device: int) -> None:
     from zoo.catalog import Zoo
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one says that it was interrupted
     zoo, brief = Zoo(cubins), _loaded()
     while True:
         try:

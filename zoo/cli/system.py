@@ -32,7 +32,7 @@ def refusals_in_words() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """SIGTERM ends the work inside as Ctrl-C does, so that what follows it is still done.
+    """SIGTERM ends the work inside as Ctrl-C does, so that what follows it is still done. Another Ctrl-C does not disturb what follows.
 
     C code that calls Python may drop the exception (the import of numpy.random does), so it is raised every half second until the work
     ends, but not while what follows an exit is being done.
@@ -40,10 +40,16 @@ def ended_in_order() -> Iterator[None]:
 
     def end(*_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.5)
-        if not _exits(sys.exception()):
+        if not _handles(SystemExit, sys.exception()):
             sys.exit(128 + signal.SIGTERM)
 
+    def interrupt(*_: object) -> None:
+        if not _handles((SystemExit, KeyboardInterrupt), sys.exception()):
+            raise KeyboardInterrupt
+
     before = {number: signal.signal(number, end) for number in (signal.SIGALRM, signal.SIGTERM)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else who started this process wants no Ctrl-C
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
@@ -52,9 +58,9 @@ def ended_in_order() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _exits(handled: BaseException | None) -> bool:
-    """Whether an exit is being handled, or was when this came."""
-    while handled is not None and not isinstance(handled, SystemExit):
+def _handles(ends: type[BaseException] | tuple[type[BaseException], ...], handled: BaseException | None) -> bool:
+    """Whether an end is being handled, or was when this came."""
+    while handled is not None and not isinstance(handled, ends):
         handled = handled.__context__
     return handled is not None
 
