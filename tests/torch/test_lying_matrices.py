@@ -95,7 +95,16 @@ WRONG = {
     "a product's option of nobody": (lambda: zt.matmul(ACTIVATIONS["mxfp8"], MADE["mxfp8"].t(), foo=3), "takes no foo="),
     "a number for an addend": (lambda: zt.matmul(ACTIVATIONS["mxfp8"], MADE["mxfp8"].t(), c=3), "c: expected a tensor"),
     "the kernel's word for dtype": (lambda: zt.matmul(ACTIVATIONS["mxfp8"], MADE["mxfp8"].t(), d="f32"), "dtype="),
-    "a number for a dtype": (lambda: MADE["mxfp8"].dequantize(3), "expected a text"),
+    "a number for a dtype": (lambda: MADE["mxfp8"].dequantize(3), "dequantize: dtype: expected bf16 or f32, got 3"),
+    "a dtype that no kernel writes": (lambda: MADE["mxfp8"].dequantize(torch.float16), "got torch.float16; convert the result by .to()"),
+    "a dtype that no kernel of rows writes": (
+        lambda: zt.quantize(X.bfloat16(), "fp8token").dequantize(torch.float64),
+        "got torch.float64; convert the result",
+    ),
+    "a product's dtype": (
+        lambda: zt.matmul(ACTIVATIONS["mxfp8"], MADE["mxfp8"].t(), dtype=torch.float64),
+        "matmul: dtype: expected bf16, f16",
+    ),
     "a tensor on the left": (lambda: W @ MADE["mxfp8"], "a is a Tensor; quantise it first"),
     "a list for a kernel": (lambda: zt.register(["quantize.amax"]), "a kernel's name is a text"),
 }

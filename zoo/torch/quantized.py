@@ -20,6 +20,7 @@ _FOUR_BITS = tuple(name for name in _BLOCK if FORMATS[name].elements == ("e2m1x2
 _DIRECTIONS = ("rows", "cols", "squares")
 _TILE = 128  # rows of a tile of scales in the layout `blocked`
 _WORDS = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
+_OF_NUMBERS = ("f32", "float32", "bf16", "bfloat16")  # numpy's names too
 _MIXED = {(pair.a[0], pair.b): pair.name for pair in PAIRS.values() if FORMATS[pair.a[0]].scales}
 _FORMATS = tuple(name for name, one in FORMATS.items() if one.scales)
 _LAYOUTS = ("plain", "blocked", "mn_major", "fragments")
@@ -160,6 +161,8 @@ class Quantized:
 
     def dequantize(self, dtype: str | torch.dtype = "bf16") -> torch.Tensor:
         """The numbers that it stands for, in bf16 or f32."""
+        if (word := _word(dtype)) not in _OF_NUMBERS:
+            raise ArgumentError(f"Quantized.dequantize: dtype: expected bf16 or f32, got {shown(dtype)}; convert the result by .to()")
         if self.offsets is not None and self.transposed:
             raise ArgumentError(
                 f"Quantized.dequantize: {self}: blocks of columns begin anew with each group; dequantise the groups one by one"
@@ -167,7 +170,7 @@ class Quantized:
         if self.tensor_scale is not None and self.tensor_scale.numel() > 1 and not self.squares:
             raise ArgumentError(f"Quantized.dequantize: {self} has a tensor scale for each group; dequantise the groups one by one")
         if self.format == "fp8token":
-            return _of_tokens(self, dtype)
+            return _of_tokens(self).to(torch.float32 if word in _OF_NUMBERS[:2] else torch.bfloat16)
         if self.layout == "fragments":
             return _unpacked(self).dequantize(dtype)
         several = self.elements.dim() == 3 and not self.squares  # whose rows have blocks of their own, so they are rows of one matrix
@@ -177,8 +180,7 @@ class Quantized:
         by_place = [elements, scales] if plain.tensor_scale is None else [elements, scales, plain.tensor_scale]
         layout = {} if self.format == "fp8b128" else {"layout": plain.layout}
         operator = getattr(torch.ops.zoo, f"dequantize_{self.format}_{'squares' if self.squares else 'rows'}")
-        _check_options("dequantize", operator, {"out": _word(dtype)})
-        found: torch.Tensor = operator(*by_place, out=_word(dtype), **layout)
+        found: torch.Tensor = operator(*by_place, out=word, **layout)
         if several:
             found = found.reshape(self.stored_shape)
         return found.mT if self.transposed else found
@@ -285,12 +287,12 @@ def _unpacked(one: Quantized) -> Quantized:
     return one._with(elements=elements, scales=scales, layout="plain", packed_shape=None)
 
 
-def _of_tokens(one: Quantized, dtype: str | torch.dtype) -> torch.Tensor:
+def _of_tokens(one: Quantized) -> torch.Tensor:
     elements = one.elements.float()
     if one.layout == "fragments":  # (..., K / 64, 64): of each 64 columns, the 4 x 4 words of 4 are transposed, which undoes itself
         words = elements.unflatten(-1, (4, 4, 4)).transpose(-3, -2)
         elements = words.flatten(-4)[..., : one.stored_shape[-1]]
-    found: torch.Tensor = (elements * one.scales.unsqueeze(-1)).to(torch_dtype(_word(dtype)))
+    found: torch.Tensor = elements * one.scales.unsqueeze(-1)
     return found.mT if one.transposed else found
 
 
@@ -509,11 +511,13 @@ def matmul(
         dtype = out.dtype
     if "d" in more:
         raise ArgumentError("matmul: no option is named 'd'; the product's dtype is dtype=")
-    _check_options("matmul", operator, {**more, "d": _word(dtype)})
+    if not isinstance(word := _word(dtype), str):
+        raise ArgumentError(f"matmul: {'dtype' if out is None else 'out'}: expected bf16, f16 or f32, got {shown(dtype)}")
+    _check_options("matmul", operator, more)
     if groups is not None:
         more["rows" if name.endswith(".m_grouped_masked") else "offsets"] = groups
     if a.format == "fp8token":
-        return _by_packed_weights(operator, a, b, out, d=_word(dtype), **more)
+        return _by_packed_weights(operator, a, b, out, d=word, **more)
     if a.format != "fp8b128":
         a, b = _read_by_blackwell(a, groups, name), _read_by_blackwell(b, None, name)
         if a.tensor_scale is not None and b.tensor_scale is not None:
@@ -523,7 +527,7 @@ def matmul(
         more.pop("b_constant", None)  # the kernel ahead writes b
         elements = torch.ops.zoo.pack_mxfp4(_flat(elements))
         elements = elements.view(*b.elements.shape[:-1], -1) if b.elements.dim() == 3 else elements
-    return _started(operator, (a.elements, a.scales, elements, b.scales), out, d=_word(dtype), **more)
+    return _started(operator, (a.elements, a.scales, elements, b.scales), out, d=word, **more)
 
 
 def _started(operator: Any, by_place: tuple[torch.Tensor, ...], out: torch.Tensor | None, **more: Any) -> torch.Tensor:

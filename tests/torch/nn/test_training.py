@@ -249,6 +249,35 @@ def test_a_selective_checkpoint_has_the_bits_of_groups_whose_results_it_saves(fo
     assert all(torch.allclose(one, other, **near) for one, other in zip(found, expected, strict=True))
 
 
+def test_casts_are_kept_for_all_micro_batches_of_a_checkpointed_layer(casts):
+    """A checkpoint's backward pass reads a copy of the weight."""
+    x, ids, weights = normal(8, 64), torch.arange(16).view(8, 2) % 4, normal(8, 2)
+    for layer, more, count in ((Linear(64, 32), (), 1), (zt.nn.Experts(4, 64, 128), (ids, weights), 2)):
+        for _ in range(3):
+            checkpoint(layer, x.clone().requires_grad_(), *more, use_reentrant=False).sum().backward()
+        assert casts == ["both_ways"] * count
+        casts.clear()
+
+
+@pytest.mark.parametrize("renews", [False, True])
+@every_format
+def test_a_cast_in_one_of_two_forward_passes_takes_no_result_that_a_selective_checkpoint_saves(format, renews):
+    layer, x = Linear(72, 40, format=format), normal(24, 72)  # one operator fills up x and the weight
+
+    def selective(x):
+        def policy(*_, **named):
+            return CheckpointPolicy.MUST_SAVE
+
+        y = checkpoint(layer, x, use_reentrant=False, context_fn=partial(create_selective_checkpoint_contexts, policy))
+        if renews:
+            zt.nn.renew_casts()
+        return y
+
+    parameters = list(layer.parameters())
+    found = step(selective, x, parameters), step(selective, x, parameters)
+    assert all(equal(one, step(layer, x, parameters)) for one in found)
+
+
 @every_format
 def test_a_compiled_layer_has_the_same_bits(format):
     layers, x = model(format), normal(2, 8, 64)

@@ -21,7 +21,7 @@ from zoo.torch.nn.experts_serving import Gating, paired
 from zoo.torch.nn.formats import Columns, format_of, held_parts, one_more_block_each
 from zoo.torch.nn.gradients import dtype_of, gradient
 from zoo.torch.nn.in_bf16 import grouped_in_bf16
-from zoo.torch.nn.kept import Kept, capturing, made
+from zoo.torch.nn.kept import Kept, capturing, made, original
 from zoo.torch.nn.products import exporting, grouped_product
 from zoo.torch.nn.routing import Routing, combine, combined, gather, of_choices, refuse_second_derivative
 
@@ -177,7 +177,7 @@ def _forward(
         if kept is None:
             saved = [part for one in (w1_back, w2_back) for part in ((None, None) if one is None else (one.elements, one.scales))]
         else:
-            saved = [gate_up, down]
+            saved, ctx.originals = [gate_up, down], (original(gate_up), original(down))
         ctx.save_for_backward(x, h, offsets, index, rows, row_weights, *saved)
     return combined(d, rows, weights.detach(), None if residual is None else residual.detach())
 
@@ -191,7 +191,7 @@ def _transposed(ctx: Any, saved: list[Any], one: int, needed: bool) -> tuple[Any
     """Elements and scales of a weight as the gradient of its input reads them."""
     if not needed or ctx.kept is None:
         return tuple(saved[2 * one : 2 * one + 2])
-    found = ctx.kept[one](_FORM, saved[one], True)[1]
+    found = ctx.kept[one](_FORM, ctx.originals[one](saved[one]), True)[1]
     return found.elements, found.scales
 
 

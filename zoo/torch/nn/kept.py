@@ -8,11 +8,15 @@ step of an optimiser         casts the weights that it has, whose forms are held
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
+from torch.utils.checkpoint import _CachedTorchDispatchMode, _CachingTorchDispatchMode
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import Format
@@ -65,6 +69,27 @@ def capturing() -> bool:
     return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
+def selective() -> bool:
+    """Whether a selective checkpoint sees the operators that run."""
+    return any(isinstance(one, _CachingTorchDispatchMode | _CachedTorchDispatchMode) for one in _get_current_dispatch_mode_stack())
+
+
+def _unseen() -> Any:
+    """Selective checkpoints find saved results by the order of operators. One forward pass casts and the other does not, so neither shows its casts."""
+    return _disable_current_modes() if selective() else nullcontext()
+
+
+def original(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Saved weight -> `weight`, if it is as it was. Checkpoints save copies, and no other call would find the casts of a copy."""
+    found, version = weakref.ref(weight), weight._version
+
+    def of(saved: torch.Tensor) -> torch.Tensor:
+        one = found()
+        return saved if one is None or one._version != version else one
+
+    return of
+
+
 class Kept:
     """The forms of one weight. Writes of collectives, or through `weight.data` outside an optimiser, are not seen without `renew_casts`."""
 
@@ -107,11 +132,12 @@ class Kept:
         kept: Any = self._forms
         if kept is None or key != self._key or self._weight() is not owner or (back and kept[1] is None):
             along, turned = kept or (None, None)
-            if self.held and along and turned and self._key is not None and key[:2] == self._key[:2]:
-                form.cast_again(weight.detach(), (along, turned))
-            else:
-                kept = self._forms = None  # freed before there are new ones
-                kept = made(form, weight.detach(), back or self.held)
+            with _unseen():
+                if self.held and along and turned and self._key is not None and key[:2] == self._key[:2]:
+                    form.cast_again(weight.detach(), (along, turned))
+                else:
+                    kept = self._forms = None  # freed before there are new ones
+                    kept = made(form, weight.detach(), back or self.held)
             self._key, self._weight, self._forms, self._form = key, weakref.ref(owner), kept, form
             self._memory = StorageWeakRef(memory)
         found: tuple[Quantized, Quantized | None] = kept

@@ -10,13 +10,11 @@ import math
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
-from torch.utils.checkpoint import _CachedTorchDispatchMode, _CachingTorchDispatchMode
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of, held_parts
 from zoo.torch.nn.gradients import dtype_of, gradient, onto
-from zoo.torch.nn.kept import Kept, made
+from zoo.torch.nn.kept import Kept, made, original, selective
 from zoo.torch.nn.transforms import refuse_batch, refuse_transforms
 from zoo.torch.operators import refuse_what_is_not_dense
 from zoo.torch.quantized import Quantized
@@ -190,6 +188,7 @@ def _forward(
     if ctx is not None:
         ctx.of_master, ctx.kept, ctx.about, ctx.format = master is not None, kept, about, format
         ctx.sizes = size, x.shape[1], () if master is None else tuple(master.shape)
+        ctx.original = original(master) if master is not None and kept is not None and needs_x else None
         ctx.adds_to = master if adds else None  # itself: saved tensors of a checkpoint are copies without a gradient
         of_weight = None if master is None else dtype_of(master) if adds else master.dtype
         ctx.dtypes = x.dtype, of_weight, None if bias is None else bias.dtype
@@ -243,7 +242,7 @@ def _back(ctx: Any, form: Format, master: torch.Tensor | None, weight: tuple[Any
     """The weight as the gradient of x reads it."""
     if not ctx.of_master:
         return form.transposed(_whole(*weight, ctx.about))
-    back = _whole(*weight, ctx.about) if ctx.kept is None or master is None else ctx.kept(form, master, True)[1]
+    back = _whole(*weight, ctx.about) if ctx.kept is None or master is None else ctx.kept(form, ctx.original(master), True)[1]
     assert back is not None
     return back
 
@@ -277,9 +276,7 @@ def _multiplied(
 
 def _keeps_results(groups: torch.Tensor) -> bool:
     """Whether what an operator writes may be lost: selective checkpoints repeat no writes, and compiled ones (torch 2.13) read zeros before them."""
-    if torch.compiler.is_compiling() or type(groups) is not torch.Tensor:
-        return True
-    return any(isinstance(one, _CachingTorchDispatchMode | _CachedTorchDispatchMode) for one in _get_current_dispatch_mode_stack())
+    return torch.compiler.is_compiling() or type(groups) is not torch.Tensor or selective()
 
 
 def with_bias_of_groups(y: torch.Tensor, bias: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
