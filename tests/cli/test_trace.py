@@ -113,6 +113,12 @@ def test_an_index_of_any_number_of_rows_is_made(zoo_command, rows):
     assert isinstance(result.exception, SystemExit) and result.output.startswith("Error: gemm.mxfp8.m_grouped_gather: ")
 
 
+def test_columns_that_fill_no_piece_of_a_quantised_result_need_no_option(zoo_command):
+    """The refusal said to set one that this command does not have."""
+    result = zoo_command("trace", "gemm.bf16_mxfp4.dense.swiglu_fp8b128", "--shape", "1,144,128", "--json")
+    assert result.exit_code == 0 and json.loads(result.stdout)["sizes"] == {"M": 1, "I": 144, "K": 128}, result.output
+
+
 def test_arrays_that_would_fill_the_machine_are_refused(zoo_command):
     result = zoo_command("trace", "gemm.fp8b128.dense", "--shape", "100000,100000,100000")
     assert result.exit_code == 1 and "the arrays of this shape have" in " ".join(result.output.split())

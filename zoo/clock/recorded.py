@@ -85,7 +85,8 @@ def call_of(
     """Refuses what the loader would refuse, and kernels that multiply nothing."""
     if kernel.fields["op"] != "gemm":
         raise ArgumentError(f"{kernel.name} has no pipeline of copies and tensor cores to trace; name a kernel `gemm.*`")
-    arrays, keywords = describe_arguments(kernel, sizes, {}, groups)
+    whole = "columns" not in kernel.arguments or sizes.get("I", 0) % 32 == 0  # else the call says where columns end: q is counted in pieces
+    arrays, keywords = describe_arguments(kernel, sizes, {} if whole else {"columns": str(sizes["I"])}, groups)
     capability = int(arch[3:-2]), int(arch[-2])
     arguments = addressed(arrays, keywords)
     launch = resolve(kernel, arguments, capability, chip.multiprocessors, variant)
