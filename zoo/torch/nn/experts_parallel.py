@@ -10,6 +10,8 @@
 A token goes once to each rank that owns experts of it. The sum of a rank is rounded to bf16, so y is rounded once more than in one process.
 An owner has the rows of all ranks in the order of ranks. So each sum has the bits that one process
 computes with the experts of that rank and promotion = "regular".
+Sums that stay in the tensor cores would need memory for gates and ups, in bf16, of top_k rows for each row that arrives.
+The host does not know how many of these choices belong to other ranks.
 
 Tokens in two parts, A and B. A message begins where its numbers are done; it ends before the stream reads them, so the host waits for counts alone.
 
