@@ -32,6 +32,7 @@ class Layer(torch.nn.Module):
 
     add_gradients: bool = False
     in_bf16: bool = False
+    _promotion: str = PROMOTIONS[0]
     format: str
     weight: torch.Tensor | None
     bias: torch.Tensor | None
@@ -54,8 +55,7 @@ class Layer(torch.nn.Module):
 
     @property
     def promotion(self) -> str:
-        found: str = self.__dict__.get("_promotion", PROMOTIONS[0])
-        return found
+        return self._promotion
 
     @promotion.setter
     def promotion(self, value: str) -> None:
