@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "87336e55367058f54587259ab982c08f9c73bbf1c5184dd277a638876c1f498f"
+EVIDENCE_SHA256 = "65c6b3651982b5300083ec68397ba115e76c2b158ecdbf8723e08b1e1f93105b"

@@ -1,10 +1,10 @@
 // Adds up the sums of a cluster's CTAs, each over its share of K, and stores D, where tokens are the columns of wgmma. Every CTA pushes its sums
 // out of its registers to the CTA that stores them: no CTA waits at a cluster barrier. Included by split-K pipelines of FP8 and 4-bit weights.
 //
-// A part is 16 weights (a warp's rows) x 8 tokens (four registers a lane). CTA (eight * warps + warp) % SPLITS stores the part of `warp` and of
-// the tokens from 8 `eight` on. It receives the part from all CTAs in its own shared memory:
+// A part is 16 weight rows (of one warp) x 8 tokens: four registers of a lane. Part eight * MATH_WARPS + warp has the weight rows of `warp` and the
+// tokens from 8 * eight on. CTA part % SPLITS stores it, and receives it from all CTAs in its own shared memory:
 //
-//     received[part / SPLITS][source CTA][lane]     four floats: two weights (8 apart) of two tokens
+//     received[part / SPLITS][source CTA][lane]     four floats: two weight rows (8 apart) of two tokens
 //     arrived                                       counts the bytes of all parts that this CTA stores
 //
 // It adds the parts in the sequence of the shares of K, so that a call always gives the same bits.
@@ -19,14 +19,14 @@
 
 namespace zoo {
 
-// The size of PushedSums for a tile of `sums` sums. The tables compute the shared memory of tiles by this formula.
+// The size of PushedSums for a tile of `sums` sums.
 constexpr int pushed_bytes(int sums, int splits) { return (sums / 128 + splits - 1) / splits * splits * 512 + 8; }
 
 template <class Tile, int SPLITS>
 struct PushedSums {
     static constexpr int PART_TOKENS = 8, PART_WEIGHTS = 16, PART_BYTES = 32 * 16;
     static constexpr int EIGHTS = Tile::TOKENS / PART_TOKENS, PARTS = EIGHTS * Tile::MATH_WARPS;
-    static constexpr int OWN_PARTS = (PARTS + SPLITS - 1) / SPLITS;  // that a CTA stores, at most
+    static constexpr int OWN_PARTS = (PARTS + SPLITS - 1) / SPLITS;  // the most parts that a CTA stores
     static_assert(Tile::SWAPPED && Tile::PASSES == 1 && SPLITS > 1);
 
     static_assert(OWN_PARTS * SPLITS * PART_BYTES + 8 == pushed_bytes(Tile::TOKENS * Tile::WEIGHTS, SPLITS));

@@ -100,7 +100,7 @@ using OptionalSplitKEpilogue = std::conditional_t<(SPLITS > 1), SplitKEpilogue<T
 template <class Tile, int SPLITS>
 using OptionalStagedOutput = std::conditional_t<SPLITS == 1, StagedOutput<Tile>[Tile::MATH_WARPS], Nothing>;
 
-// The shared memory of a CTA, and what all threads do before their roles part.
+// The shared memory of a CTA, and what all threads do before the roles begin.
 template <class Tile, int SPLITS>
 struct PipelineMemory {
     Tile tile;

@@ -9,6 +9,8 @@
 //                 the 128-byte swizzle
 //     scales      scale128 of the tokens, if A has them
 //
+// Besides the ring, `magnitudes` has the table that turns scale bytes and codes into e4m3 (weights/packed.cuh).
+//
 //     full[stage]     the producer thread arrives and expects its bytes; each thread that gathers rows or copies scales arrives by its copies
 //     empty[stage]    each math warp arrives when its wgmmas on the stage are complete
 #pragma once
@@ -58,9 +60,9 @@ struct FourBitTile : StageBarriers<FourBitTile<FORMAT_, TOKENS_, TOKEN_PARTS_, W
     static constexpr bool SWAPPED = true;
     static constexpr int PASSES = 1, SHARERS = 1;
 
-    // Above 64 tokens producer warps give registers to math warps. Above 128 (192 tokens: 96 sums, 48 partial sums and 32 words of weights a lane) the
-    // schedule is spilled to shared memory as well, during the loop over K.
-    static constexpr bool ALTERNATES = TOKENS <= 128;  // token parts have a set of partial sums each, without scale128
+    // Above 64 tokens, producer warps give registers to math warps. Above 128 tokens, the schedule is spilled to shared memory during the loop over K, too:
+    // with 192 tokens, a lane has 96 sums, 48 partial sums and 32 words of weights.
+    static constexpr bool ALTERNATES = TOKENS <= 128;  // without scale128: each token part has a set of partial sums
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool REALLOCATES_REGISTERS = TOKENS > 64;
     static constexpr int GATHERING_THREADS = GATHERING_THREADS_;

@@ -1,8 +1,9 @@
 // gemm.fp8b128.{dense, m_grouped_contiguous, m_grouped_masked}.{swiglu, swiglu_fp8b128}, the first GEMM of an MoE layer: activation(A gates^T) *
 // (A ups^T), as bf16, or quantised as the second GEMM reads it. Variants with ANY_ACTIVATION have every activation and a bias, others silu.
 //
-// Many tokens: 128 gates and 128 ups are two passes for the same 64 rows, 64 and 64 are a pass. Few tokens: half of the warps have gates, the
-// others ups. fp8b128 needs 128 columns of the result together. A tile has them, or PARTS CTAs of a cluster have a part each. Its files:
+// Many tokens: a warpgroup multiplies 128 gates and 128 ups in two passes, or 64 gates and 64 ups in one pass. Few tokens: half of the warps multiply
+// gates, the others ups. One scale of fp8b128 covers 128 columns of the result: a tile has all of them, or each of PARTS CTAs of a cluster has a part.
+// Read the files in this order:
 //
 //     schedule/grouped_schedule.cuh           Which tile of which group does a CTA compute next?
 //     schedule/tile_schedule.cuh              Which tile does a CTA compute next?
@@ -10,13 +11,16 @@
 //     hopper_fp8/operands.cuh                 Where do elements and scales come from?
 //     hopper_fp8/producer.cuh                 How do producer warps fill the stages?
 //     hopper_fp8/mainloop.cuh                 How do math warps multiply and promote K blocks?
-//     hopper_fp8/gate_up_weights.cuh          Which rows of B are a tile's gates and ups? Which part of a scale block has a CTA?
+//     hopper_fp8/gate_up_weights.cuh          Which rows of B are a tile's gates and ups? Which part of a scale block does a CTA have?
 //     hopper_fp8/swiglu_epilogue.cuh          How do sums of gates and ups become the result?
 //     epilogue/{activation, branchless_fp8b128}.cuh     What is h, and how are scales computed?
 //     hopper_fp8/{store_rows, store_reduced}.cuh     How are rows stored?
-//     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? Or, as the table chooses:
-//     hopper_fp8/pipeline/tiles_in_pairs.cuh  the same, where the two CTAs of a cluster exchange magnitudes
-//     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens
+//
+// The table chooses the pipeline of a tile:
+//
+//     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when?
+//     hopper_fp8/pipeline/tiles_in_pairs.cuh  The same, where the two CTAs of a cluster exchange magnitudes.
+//     hopper_fp8/pipeline/few_tokens.cuh      The same for few tokens.
 
 #include <type_traits>
 
@@ -31,7 +35,7 @@ namespace zoo {
 using BaseTile = Fp8Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
                          Variant::OVERLAPPED, GATES_PER_SCALE<Variant::WEIGHTS>, Variant::SWAPPED ? 1 : Variant::WEIGHTS / 128>;
 enum class Grouping { dense, m_grouped_contiguous, m_grouped_masked, m_indices };  // m_grouped_contiguous also serves slots
-enum class ResultType { bf16, fp8b128, by_launch };  // by_launch: tiles have whole scale blocks of the result
+enum class ResultType { bf16, fp8b128, by_launch };  // by_launch: the launch chooses; tiles have whole scale blocks
 
 constexpr auto GROUPING = Grouping(Variant::GROUPING);
 constexpr auto RESULT = ResultType(Variant::RESULT);

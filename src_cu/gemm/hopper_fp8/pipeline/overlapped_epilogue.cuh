@@ -2,6 +2,7 @@
 // warpgroup of 192 x 128 spends 2100 to 2400 cycles between two tiles of 16000 cycles (H200, K = 2048): 350 to 1000 to find the
 // next tile, 1000 to 1800 to store D. Here:
 //
+//     # tensor cores, p promotion
 //     copying thread    ... t8 | finds tile u, announces it | u0 u1 u2 ...
 //     warpgroup         ... t7 ####pp  t8 ####pp  u0 ####[sums of t are stored]pp  u1 ####pp
 //
@@ -19,7 +20,7 @@
 
 namespace zoo {
 
-// Tells math warps which tile begins in the same stage.
+// Tells math warps which tile begins in a stage.
 struct alignas(16) AnnouncedTile {
     int token, weight, end_token, more;  // more: a tile follows this tile
 };

@@ -42,7 +42,7 @@ struct RowFactors {
     }
 };
 
-// Applies the epilogue to COUNT sums of a lane. `columns` has factor and bias of each weight row, from that of the first sum on.
+// Applies the epilogue to COUNT sums of a lane. `columns` begins with factor and bias of the first sum's weight row.
 template <int COUNT, WeightFormat FORMAT>
 __device__ __forceinline__ void finish_rows(const FourBitResult<FORMAT>& d, const RowFactors& rows, const float2* columns,
                                             float* sums) {
@@ -235,7 +235,8 @@ struct DequantizedPipeline {
                 store(d, sums);
                 break;
             }
-            if constexpr (!Tile::Dequantizing::ONCE) store(d, sums);  // registers do not suffice to overlap the two
+            if constexpr (!Tile::Dequantizing::ONCE)
+                store(d, sums);  // before the next wgmmas: registers do not suffice for both at once
             wait_for_stages(ring);
             start_pass(ring, first_row, 0, partial);
             if constexpr (Tile::Dequantizing::ONCE) store(d, sums);

@@ -4,7 +4,8 @@
 //     warp 8           one lane loads weights and tokens into stages
 //     warps 9 to 11    gather tokens or copy scale128, if the kernel does either
 //
-// The launch chooses whether h is quantised. The end of the file chooses the parts of a variant. gated.cu defines STORED before it includes this file.
+// The launch chooses whether h is quantised. The end of the file chooses tile, schedule and output of a variant. gated.cu defines STORED before it
+// includes this file.
 #pragma once
 
 #include <cstdint>
@@ -85,7 +86,8 @@ struct GatedPipeline {
         } else {
             if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
             Ring<Tile::STAGES> ring;
-            uint32_t count = 0, exchanges = 0;  // quantised tiles or double tiles; those that share scales with the other CTA
+            uint32_t count = 0,
+                     exchanges = 0;  // quantised tiles or double tiles; of them, those that share scales with the other CTA
             typename Output::LeftTile left;
             for (Work work; schedule.next(work);) {
                 float sums[1][Tile::SUMS], h[Tile::SUMS / 2];
@@ -132,9 +134,9 @@ constexpr int GATHERING_THREADS = gathering_threads<Variant>();
 // FP8 tokens and packed weights.
 template <class Tile>
 struct PackedFp8Tile : Tile {
-    static constexpr bool REALLOCATES_REGISTERS = Tile::TOKENS > (SCALED ? 32 : 64);  // else the math warps would spill 410 bytes
+    static constexpr bool REALLOCATES_REGISTERS = Tile::TOKENS > (SCALED ? 32 : 64);  // else math warps would spill 410 bytes
     static constexpr int THREADS = Tile::MATH_THREADS + (REALLOCATES_REGISTERS ? 128 : 32 + Tile::COPYING_THREADS);
-    static constexpr int LOADER_REGISTERS = 88, MATH_REGISTERS = 208;  // 72 and 216 would spill a number that all warps keep
+    static constexpr int LOADER_REGISTERS = 88, MATH_REGISTERS = 208;  // 72 and 216 would spill a value that all warps keep
 };
 
 using Fp8Tile = FourBitTile<FORMAT, Variant::TOKENS, Variant::TOKEN_PARTS, 2, Variant::STAGES, 4, GATHERING_THREADS,
