@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy
 
-from zoo.checks.block_inputs import cast, every_pattern, random_bits, specials
+from zoo.checks.block_inputs import every_pattern, random_bits, specials
 from zoo.checks.problem import Placed, Problem, dtype_of
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.amax import group_amax, tensor_amax

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy
 
+from zoo.checks.rounding import cast
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.small_floats import ELEMENTS
 
@@ -44,11 +45,6 @@ def spread(shape: tuple[int, int], dtype: str, block: int, random: numpy.random.
 def random_bits(shape: tuple[int, ...], dtype: str, random: numpy.random.Generator) -> numpy.ndarray:
     size = numpy_dtype(dtype).itemsize
     return random.integers(0, 2 ** (8 * size), shape, dtype=f"u{size}").view(numpy_dtype(dtype))
-
-
-def cast(values: numpy.ndarray, dtype: str) -> numpy.ndarray:
-    with numpy.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return numpy.asarray(values.astype(numpy_dtype(dtype)))
 
 
 @lru_cache(maxsize=3)

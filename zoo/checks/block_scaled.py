@@ -18,6 +18,7 @@ import numpy
 
 from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Problem, numbers_of_multiprocessors
 from zoo.checks.products import exact_block_scaled, gemm_block_scaled
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_scaled_gemm import KINDS, Kind, error_bound, finished, finished_bound
 from zoo.reference.layouts import blocked_shape, to_blocked
@@ -211,7 +212,7 @@ def _elements(random: numpy.random.Generator, kind: Kind, side: int, rows: int, 
     if kind.packed[side]:
         return random.integers(0, 256, (rows, K // 2), dtype=numpy.uint8)
     dtype = (E4M3, E5M2)[int(random.integers(2))].dtype
-    normal = random.standard_normal((rows, K)).astype(dtype)
+    normal = cast(random.standard_normal((rows, K)), dtype)
     any_number = random.integers(0, 256, (rows, K), dtype=numpy.uint8).view(dtype)
     any_number = numpy.where(numpy.isfinite(any_number.astype(numpy.float32)), any_number, dtype.type(1))
     return numpy.where(random.random((rows, 1)) < 0.5, any_number, normal)

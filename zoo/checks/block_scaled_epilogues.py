@@ -17,6 +17,7 @@ import numpy
 from zoo.checks.block_scaled import DTYPES, Operands, argument_has_nan, placed_finish, placed_scales, whole_numbers
 from zoo.checks.problem import Later, Placed, Problem, numbers_of_multiprocessors
 from zoo.checks.products import gemm_block_scaled
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat, block_format
 from zoo.reference.block_scaled_epilogues import Gates, made_of_sums, quantised
@@ -193,7 +194,7 @@ class _ProblemsOfGroups(_Problems):
         one_each = G if G and turn % 2 else 1
         alpha = random.uniform(0.05, 0.2, one_each).astype(numpy.float32) / numpy.float32(K**0.5)
         tensor_scale = random.uniform(0.005, 0.02, one_each).astype(numpy.float32)
-        bias = random.standard_normal((G, N)).astype(ml_dtypes.bfloat16 if turn % 3 == 2 else numpy.float32)
+        bias = cast(random.standard_normal((G, N)), "bf16" if turn % 3 == 2 else "f32")
         row_scale = random.uniform(0.01, 1, rows).astype(numpy.float32)
         inputs = of_a | {
             "b": Placed(b, _rows_apart(b.shape, 32 * gap), b_dtype),

@@ -8,8 +8,9 @@ from itertools import cycle
 
 import numpy
 
-from zoo.checks.block_inputs import cast, random_bits
+from zoo.checks.block_inputs import random_bits
 from zoo.checks.problem import Later, Placed, Problem, dtype_of
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.experts import combine, combine_backward
 

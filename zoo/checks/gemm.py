@@ -15,9 +15,9 @@ import numpy
 from zoo.checks.gemm_bounds import with_bounds
 from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Problem, dtype_of, numbers_of_multiprocessors
 from zoo.checks.products import gemm_fp8b128, gemm_fp8b128_k_grouped, gemm_fp8b128_k_grouped_of_powers, gemm_fp8b128_of_powers
+from zoo.checks.rounding import cast
 from zoo.checks.shared_rest import shared, shares_rest, with_a_rest
 from zoo.contract.manifest import Kernel, Variant
-from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.gemm import accumulated, rounded, scaled
 from zoo.reference.gemm_powers_of_two import ue8m0_of_powers
 from zoo.reference.groups import gather
@@ -217,7 +217,7 @@ def _dense(kernel: Kernel, variant: Variant, on: Arithmetic) -> Iterator[Problem
         words = " x ".join(map(str, shape))
         yield problem(f"{words}, the scales of a tile's rows of a copied at once", _random(*shape, on=on), transposed=True, aligned=16)
     for index, (shape, kind) in enumerate(itertools.product(_SUMS, (numpy.float32, ml_dtypes.bfloat16))):  # t256 refuses them
-        c = (numpy.random.default_rng(index).standard_normal(shape[:2]) * 100).astype(kind)
+        c = cast(numpy.random.default_rng(index).standard_normal(shape[:2]) * 100, kind)
         c[0, 0] = numpy.nan
         words, factors, operands = " x ".join(map(str, shape)), _factors(shape[0]), _random(*shape, on=on)
         yield problem(f"{words}, added to c of {c.dtype}", operands, gap=index % 3, c=c)
@@ -511,7 +511,7 @@ def _k_grouped(kernel: Kernel, variant: Variant, on: Arithmetic) -> Iterator[Pro
             before = None
             if accumulate == "yes":
                 random, whole = numpy.random.default_rng(index), (len(sizes), M, N)
-                before = (random.standard_normal(whole) * 100).astype(numpy_dtype(dtype))
+                before = cast(random.standard_normal(whole) * 100, dtype)
                 before[random.random(whole) < 0.1] = -0.0
             outputs = _gradients(sums, dtype, ((M + gap) * (N + 8 * gap), N + 8 * gap, 1), before, numpy.array(sizes) == 0)
             words = f"{M} x {N}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''} of K {K}"
@@ -624,7 +624,7 @@ def _random(M: int, N: int, K: int, on: Arithmetic) -> Operands:
 
 def _elements(random: numpy.random.Generator, rows: int, K: int) -> numpy.ndarray:
     """Rows of normal numbers and rows of all magnitudes; no NaN."""
-    normal = random.standard_normal((rows, K)).astype(ml_dtypes.float8_e4m3fn)
+    normal = cast(random.standard_normal((rows, K)), "e4m3")
     codes = random.integers(0, 256, (rows, K), dtype=numpy.uint8)
     any_number = numpy.where(codes & 0x7F == 0x7F, codes - 1, codes).view(normal.dtype)
     return numpy.where(random.random((rows, 1)) < 0.5, any_number, normal)
@@ -652,7 +652,7 @@ def _underflowing(M: int, N: int, K: int, on: Arithmetic) -> Operands:
     blocks = -(-K // BLOCK)
     a = numpy.zeros((M, K), ml_dtypes.float8_e4m3fn)
     a[:, ::BLOCK] = 2.0**-4
-    b = random.uniform(-4, 4, (N, K)).astype(ml_dtypes.float8_e4m3fn)
+    b = cast(random.uniform(-4, 4, (N, K)), "e4m3")
     a_scale = numpy.full((M, blocks), 2.0**-75, numpy.float32)
     return Operands((a, a_scale, b, numpy.full((-(-N // BLOCK), blocks), 2.0**-74, numpy.float32)), on)
 

@@ -15,6 +15,7 @@ from zoo.checks.layouts import in_rows
 from zoo.checks.problem import Later, NoChecks, Placed, Problem
 from zoo.checks.remembered import remembered
 from zoo.checks.repeated_rows import TOKENS, again, drawn_rows
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.four_bit_gemm import factors_of, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
 from zoo.reference.four_bit_weights import NO_LARGEST, largest_scales, mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
@@ -410,7 +411,7 @@ def _optional(M: int, N: int, seed: int, formats: str) -> dict[str, numpy.ndarra
     found = {
         "a_scale": numpy.exp2(random.uniform(-8, 8, M)).astype(numpy.float32),
         "alpha": random.uniform(0.5, 2, 1).astype(numpy.float32),
-        "bias": (random.standard_normal(N) * 100).astype(kind),
+        "bias": cast(random.standard_normal(N) * 100, kind),
         "row_scale": random.uniform(0.01, 1, M).astype(numpy.float32),
     }
     return {what: array for what, array in found.items() if what != "a_scale" or not _is_bf16(formats)}
@@ -421,7 +422,7 @@ def _optional_of_groups(M: int, N: int, G: int, seed: int, formats: str) -> dict
     found = _optional(M, N, seed, formats)
     random = numpy.random.default_rng(G + seed)
     found["alpha"] = random.uniform(0.5, 2, G).astype(numpy.float32)
-    found["bias"] = (random.standard_normal((G, N)) * 100).astype(found["bias"].dtype)
+    found["bias"] = cast(random.standard_normal((G, N)) * 100, found["bias"].dtype)
     given = (tuple(found), (), ("a_scale",), ("alpha", "row_scale"), ("bias",))[seed % 5]
     return {what: found[what] for what in given if what in found}
 
@@ -451,8 +452,8 @@ def _any_tokens(random: numpy.random.Generator, M: int, K: int, formats: str) ->
     if _is_bf16(formats):
         any_number = (random.integers(0x3000, 0x4C00, (M, K)) | random.integers(0, 2, (M, K)) << 15).astype(numpy.uint16)
         spread = random.random((M, 1)) < 0.5
-        return numpy.where(spread, any_number.view(ml_dtypes.bfloat16), random.standard_normal((M, K)).astype(ml_dtypes.bfloat16))
-    normal = random.standard_normal((M, K)).astype(ml_dtypes.float8_e4m3fn)
+        return numpy.where(spread, any_number.view(ml_dtypes.bfloat16), cast(random.standard_normal((M, K)), "bf16"))
+    normal = cast(random.standard_normal((M, K)), "e4m3")
     codes = random.integers(0, 256, (M, K), dtype=numpy.uint8)
     any_number = numpy.where(codes & 0x7F == 0x7F, codes - 1, codes).view(normal.dtype)
     return numpy.where(random.random((M, 1)) < 0.5, any_number, normal)

@@ -17,6 +17,7 @@ from zoo.checks.pairs import Drawn, Pairs
 from zoo.checks.problem import Later, Placed, Problem
 from zoo.checks.remembered import remembered
 from zoo.checks.repeated_rows import TOKENS, WEIGHTS, again, drawn_rows
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_scaled_epilogues import Gates
 from zoo.reference.four_bit_gated import Steps, h_of_sums, quantised_by, quantised_in_blocks
@@ -172,12 +173,12 @@ class _Problems:
         """What a call has besides, and in words."""
         random = numpy.random.default_rng([M, N, next(self.numbers)])
         gates = Gates(drawn["order"], drawn["activation"], numpy.float32(drawn["limit"]))
-        alphas, bias = drawn["alphas"], {"bf16": ml_dtypes.bfloat16, "f32": numpy.float32}.get(drawn["bias"])
+        alphas, bias = drawn["alphas"], drawn["bias"]
         alpha = random.uniform(0.05, 0.3, (G, alphas)).astype(numpy.float32) / numpy.float32(K**0.5)
         steps = Steps(
             alpha=alpha if alphas else None,
             a_scale=random.uniform(0.5, 2, M).astype(numpy.float32) if drawn["a_scale"] and not self.of_bf16 else None,
-            bias=None if bias is None else random.standard_normal((G, N)).astype(bias),
+            bias=None if bias is None else cast(random.standard_normal((G, N)), bias),
             row_scale=random.uniform(0.01, 1, M).astype(numpy.float32) if drawn["row_scale"] else None,
         )
         known = {"one": 1, "each": G}.get(drawn.get("known", "none"))
@@ -465,4 +466,4 @@ def _groups_apart(placed: Placed, gap: int) -> Placed:
 def _tokens(M: int, K: int, of_bf16: bool) -> numpy.ndarray[Any, Any]:
     random = numpy.random.default_rng([M, K])
     drawn = random.standard_normal((drawn_rows(M, K, TOKENS), K))
-    return again(drawn.astype(ml_dtypes.bfloat16 if of_bf16 else ml_dtypes.float8_e4m3fn), M)
+    return again(cast(drawn, "bf16" if of_bf16 else "e4m3"), M)

@@ -8,11 +8,12 @@ from itertools import cycle
 
 import numpy
 
-from zoo.checks.block_inputs import cast, random_bits, specials, spread
+from zoo.checks.block_inputs import random_bits, specials, spread
 from zoo.checks.checked_format import format_of
 from zoo.checks.layouts import in_rows
 from zoo.checks.placing import every_settings, placed, up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.fragments import permuted_columns
 from zoo.reference.norm import rms_norm, rounded

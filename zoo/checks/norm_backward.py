@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy
 
-from zoo.checks.block_inputs import cast, spread
+from zoo.checks.block_inputs import spread
 from zoo.checks.norm import hazards
 from zoo.checks.problem import Later, Placed, Problem, dtype_of
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.norm import rms_norm, rms_norm_backward, sum_of_parts

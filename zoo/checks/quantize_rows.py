@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy
 
-from zoo.checks.block_inputs import cast, hazards, spread
+from zoo.checks.block_inputs import hazards, spread
 from zoo.checks.checked_format import format_of, scale_of_tensor
 from zoo.checks.layouts import in_rows
 from zoo.checks.placing import every_settings, placed
 from zoo.checks.problem import Later, Placed, Problem, dtype_of
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.amax import tensor_amax

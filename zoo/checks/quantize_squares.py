@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy
 
-from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some_as_largest, specials, ties
+from zoo.checks.block_inputs import as_largest, every_pattern, random_bits, some_as_largest, specials, ties
 from zoo.checks.checked_format import format_of
 from zoo.checks.placing import every_settings, given_matrices, placed_matrices
 from zoo.checks.problem import Later, Placed, Problem, dtype_of
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.quantize import quantize_squares_both

@@ -8,10 +8,11 @@ from itertools import product
 
 import numpy
 
-from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some_as_largest, specials, spread
+from zoo.checks.block_inputs import as_largest, every_pattern, random_bits, some_as_largest, specials, spread
 from zoo.checks.checked_format import KernelFormat, format_of, scale_of_tensor
 from zoo.checks.placing import placed, up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.quantize import quantize_rows

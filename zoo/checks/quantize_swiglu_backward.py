@@ -7,11 +7,12 @@ from itertools import cycle, product
 
 import numpy
 
-from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, specials
+from zoo.checks.block_inputs import as_largest, every_pattern, random_bits, specials
 from zoo.checks.checked_format import format_of
 from zoo.checks.placing import longer
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.checks.quantize_grouped_both import along_columns, along_rows, bounds
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat
 from zoo.reference.swiglu_backward import PART, Gradients, swiglu_backward

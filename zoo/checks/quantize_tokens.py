@@ -7,10 +7,11 @@ from itertools import cycle
 
 import numpy
 
-from zoo.checks.block_inputs import cast, every_pattern, hazards, random_bits, some_as_largest, specials, spread
+from zoo.checks.block_inputs import every_pattern, hazards, random_bits, some_as_largest, specials, spread
 from zoo.checks.layouts import in_rows
 from zoo.checks.placing import longer, up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
+from zoo.checks.rounding import cast
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.groups import gather
 from zoo.reference.small_floats import E4M3

@@ -15,10 +15,11 @@ from typing import Protocol, TypeVar
 import numpy
 
 from zoo.checks import amax, dequantize, quantize_tokens, scales
-from zoo.checks.block_inputs import cast, random_bits, spread
+from zoo.checks.block_inputs import random_bits, spread
 from zoo.checks.checked_format import finite, format_of
 from zoo.checks.layouts import in_rows
 from zoo.checks.problem import Placed, Problem, dtype_of, values_of
+from zoo.checks.rounding import cast
 from zoo.contract.array import contiguous_strides
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
