@@ -147,9 +147,9 @@ def test_relu_turns_negatives_into_plus_zero_and_keeps_nan():
 
 def test_bf16_rounds_to_even_and_overflows_to_infinity():
     patterns = all_upper_halves()
+    values = patterns.view(numpy.float32)
     with numpy.errstate(invalid="ignore"):
-        values = patterns.view(numpy.float32)
-    expected = values.astype(ml_dtypes.bfloat16).view(numpy.uint16)
+        expected = values.astype(ml_dtypes.bfloat16).view(numpy.uint16)
     nan = numpy.isnan(values)
     seen = number_formats.f32_to_bf16(patterns)
     numpy.testing.assert_array_equal(seen[~nan], expected[~nan])
