@@ -5,7 +5,6 @@ On CUDA an operator is `zoo.call`; on the CPU, the written rule of zoo.reference
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -32,8 +31,6 @@ _tags = tuple(
     if hasattr(torch.Tag, name)
 )[:2]
 
-# torch's class of ragged tensors, which would answer for operators that it does not know
-_RAGGED = getattr(sys.modules.get("torch.nested._internal.nested_tensor"), "NestedTensor", None)
 _OTHERS = ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA")  # of dispatch: the first are all that nothing else is for
 
 
@@ -79,6 +76,16 @@ def _packaged() -> Any:
 
 
 @cache
+def _ragged() -> Any:
+    """torch's class of ragged tensors, which would answer for operators that it does not know. From torch 2.15 on, torch imports it late."""
+    try:
+        from torch.nested._internal.nested_tensor import NestedTensor
+    except ImportError:  # a private place
+        return None
+    return NestedTensor
+
+
+@cache
 def _kernel_names() -> dict[str, str]:
     """operator -> kernel"""
     from zoo.torch.schema import operator_name
@@ -103,8 +110,8 @@ def _register(operator: str) -> None:
             _library.impl(name, _on_cpu(kernel, form), "CPU")
             for others in _OTHERS:
                 _library.impl(name, _refuse_others(kernel), others)
-            if _RAGGED is not None:
-                torch.library.register_torch_dispatch(f"zoo::{name}", _RAGGED, _refuse_ragged(kernel), lib=_library)
+            if _ragged() is not None:
+                torch.library.register_torch_dispatch(f"zoo::{name}", _ragged(), _refuse_ragged(kernel), lib=_library)
             torch.library.register_fake(f"zoo::{name}", _on_nothing(kernel, form), lib=_library)
             _library.impl(name, _without_gradients(kernel, form, operator), "Autograd")
             if form.overload == "out":
