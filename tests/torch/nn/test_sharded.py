@@ -23,9 +23,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def model(format: str) -> torch.nn.Sequential:
+def model(format: str, width: int = 64, out: int = 32) -> torch.nn.Sequential:
     torch.manual_seed(0)
-    return torch.nn.Sequential(Linear(64, 64, format=format), torch.nn.GELU(), Linear(64, 32, format=format))
+    return torch.nn.Sequential(Linear(64, width, format=format), torch.nn.GELU(), Linear(width, out, format=format))
 
 
 def rows(batch: int, rank: int) -> torch.Tensor:
@@ -65,19 +65,21 @@ def gradients_added_in_place_are_reduced(rank: int, folder: Path, kind: str) -> 
     """Of two micro-batches, the first without a reduction."""
     from torch.nn.parallel import DistributedDataParallel
 
-    whole, layers = model("fp8b128"), model("fp8b128")
+    whole, by_shards = model("fp8b128", 256, 256), kind.startswith("FSDP2")
+    layers = copy.deepcopy(whole)
     for one in (layers[0], layers[2]):
         one.add_gradients = True
-    layers = DistributedDataParallel(layers, gradient_as_bucket_view=kind == "views") if kind != "FSDP2" else sharded(layers, False)
+        one.gather_casts = kind == "FSDP2, casts"
+    layers = sharded(layers, False) if by_shards else DistributedDataParallel(layers, gradient_as_bucket_view=kind == "views")
     for batch in range(3):
-        if kind == "FSDP2":
+        if by_shards:
             layers.set_requires_gradient_sync(batch == 2)
-        with contextlib.nullcontext() if kind == "FSDP2" or batch == 2 else layers.no_sync():
+        with contextlib.nullcontext() if by_shards or batch == 2 else layers.no_sync():
             layers(rows(batch, rank)).square().mean().backward()
         for other in range(2):
             (whole(rows(batch, other)).square().mean() / 2).backward()
     for one, other in zip(layers.parameters(), whole.parameters(), strict=True):
-        found = one.grad.full_tensor() if kind == "FSDP2" else one.grad
+        found = one.grad.full_tensor() if by_shards else one.grad
         torch.testing.assert_close(found, other.grad, rtol=1e-5, atol=1e-6)
 
 
@@ -290,6 +292,7 @@ CASES = [
     (learns_as_one_process_does, "fp8b128"),
     (learns_as_one_process_does, "nvfp4"),
     (gradients_added_in_place_are_reduced, "FSDP2"),
+    (gradients_added_in_place_are_reduced, "FSDP2, casts"),
     (gradients_added_in_place_are_reduced, "copies"),
     (gradients_added_in_place_are_reduced, "views"),
     (products_by_columns_and_rows, "fp8b128"),

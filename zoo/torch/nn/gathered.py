@@ -95,7 +95,8 @@ class Gathered(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (aten.detach.default, aten.as_strided.default):  # FSDP2 makes it the shape that it has
+        whole = func is aten.view.default and [*args[1]] == [*args[0].shape]  # by which torch finds where gradients accumulate
+        if whole or func in (aten.detach.default, aten.as_strided.default):  # FSDP2 makes it the shape that it has
             return Gathered.of(args[0].elements, args[0].scales, args[0].shape[-1], args[0].dtype)
         raise ArgumentError(
             f"{func}: FSDP2 has gathered a cast of this weight, not its numbers; set gather_casts = False before fully_shard"
