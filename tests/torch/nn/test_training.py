@@ -13,7 +13,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 import zoo.torch as zt
 from tests.torch.nn.test_gradients import normal
-from zoo.torch.nn import GroupedLinear, Linear
+from zoo.torch.nn import Experts, GroupedLinear, Linear
 from zoo.torch.nn import kept as keeping
 from zoo.torch.nn.formats import TRAINING, Format
 
@@ -171,6 +171,15 @@ def test_a_step_that_graphs_replay_leaves_no_old_cast(monkeypatch):
     layer(x)
     layer.weight.data += 1  # as a replay writes: it changes no version and calls no hook
     assert torch.equal(layer(x), Linear.from_float(layer)(x))
+
+
+def test_weights_made_in_inference_mode_are_refused_as_torch_refuses_them():
+    with torch.inference_mode():
+        layers = Linear(64, 32), Experts(2, 64, 128)
+    x = normal(8, 64).requires_grad_()
+    for layer, more in zip(layers, ((), (torch.zeros(8, 1).int(), torch.ones(8, 1))), strict=True):
+        with pytest.raises(RuntimeError, match=r"Inference tensors cannot be saved for backward.* make a clone"):
+            layer(x, *more)
 
 
 def test_what_inference_mode_has_cast_does_not_reach_training():

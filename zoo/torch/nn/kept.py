@@ -81,6 +81,8 @@ def _unseen() -> Any:
 
 def original(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """Saved weight -> `weight`, if it is as it was. Checkpoints save copies, and no other call would find the casts of a copy."""
+    if weight.is_inference():  # which counts no versions, and which autograd is about to refuse
+        return lambda saved: saved
     found, version = weakref.ref(weight), weight._version
 
     def of(saved: torch.Tensor) -> torch.Tensor:
