@@ -51,6 +51,8 @@ def test_the_folder_does_not_count(tmp_path):
         ("int a;\n\n// a line\nint b;\n", "int a;\nint b;\n"),
         ("int /* two\nlines */ a;\n", "int a;\n"),
         ("    int a;\n", "int  a;\n"),
+        ("int a =\n    1;\n", "int a = 1;\n"),
+        ("int a;\n\n#define A 1  // one\n\nint b;\n", "int a;\n#define A 1\nint b;\n"),
     ],
 )
 def test_comments_and_spaces_do_not_count(tmp_path, one, two):
@@ -67,6 +69,9 @@ def test_comments_and_spaces_do_not_count(tmp_path, one, two):
         ('auto a = R"(\n// old)";\n', 'auto a = R"(\n// new)";\n'),
         ("int a = b/**/c;\n", "int a = bc;\n"),
         ("#define A b\nc\n", "#define A b c\n"),
+        ("#define A b \\\nc\n", "#define A b\nc\n"),
+        ("#pragma once\n#define A\n", "#pragma once #define A\n"),
+        ("int a;\n#define A\n", "int a; #define A\n"),
         ("// line 1\nint a = __LINE__;\n", "int a = __LINE__;\n"),
         ("// line 1\nvoid a() { assert(b); }\n", "void a() { assert(b); }\n"),
     ],

@@ -1,6 +1,6 @@
 """What a translation unit is made of: its text and every file it includes, as one digest.
 
-Comments and indentation do not count, because no cubin depends on them. So a comment may change without a build of the kernels that include it.
+Comments and the breaks of lines do not count, because no cubin depends on them. So comments may change without a build of the kernels below them.
 
 The scan takes every `#include` at its word, whatever `#if` surrounds it: a rebuild too many is harmless, one too few
 is not. Files that no root has belong to the compiler, whose packages are pinned.
@@ -18,7 +18,8 @@ from tools.builder import BuildError
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*(?:(["<])([^">\n]+)[">]|([^\s].*))', re.MULTILINE)
 _LITERAL = rb"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])')"""
 _COMMENT = re.compile(_LITERAL + rb"|//[^\n]*|/\*.*?\*/", re.DOTALL)
-_SPACE = re.compile(_LITERAL + rb"|\s+")
+_DIRECTIVE = rb"\s*(?:\A|\n)[ \t]*(#(?:\\.|[^\\\n])*)"  # to the end of its line, or of the last line that a backslash continues
+_SPACE = re.compile(_LITERAL + rb"|" + _DIRECTIVE + rb"|\s+", re.DOTALL)
 # A text with one of these counts as it is: a line's number may be in its code, or a raw string may look like a comment.
 _COUNTS_WHOLE = re.compile(rb'\b(?:__LINE__|__builtin_LINE|source_location|assert)\b|R"')
 
@@ -80,11 +81,11 @@ class Sources:
 
 @functools.cache  # many units include the same headers
 def without_comments(text: bytes) -> bytes:
-    """The text with a space for each comment, and then one space or line end for several. Literals stay as they are."""
+    """The text with a space for each comment, and then one space for several spaces and line ends. Literals and directives stay as they are."""
     if _COUNTS_WHOLE.search(text):
         return text
     code = _COMMENT.sub(lambda match: match[1] or b" ", text)
-    return _SPACE.sub(lambda match: match[1] or (b"\n" if b"\n" in match[0] else b" "), code).strip()
+    return _SPACE.sub(lambda match: match[1] or (b"\n" + match[2].rstrip() + b"\n" if match[2] else b" "), code).strip()
 
 
 def _normal(path: PurePosixPath) -> str | None:

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "6f635224756b96b64405fe95fecf48d2adc9806d1b2940c092a0cd7b74803216"
+MANIFEST_SHA256 = "cef72bda124f990ce243b89e358657701bfe20e766f9b2c1b8dd8dc79aea00c0"
