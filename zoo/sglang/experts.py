@@ -84,7 +84,7 @@ def _refusal(method: Any, layer: Any, config: Any, weights: str) -> str | None:
 
 def _format(weights: str, layer: Any) -> str | None:
     """SGLang multiplies MXFP4 by bf16 tokens."""
-    return format_for(weights, weights != "mxfp4", support.formats_on(layer.w13_weight.device))
+    return format_for(weights, "bf16" if weights == "mxfp4" else weights, support.formats_on(layer.w13_weight.device))
 
 
 def _other_fp8(method: Any, layer: Any) -> bool:

@@ -70,7 +70,7 @@ _NAMES = {"fp8b128": ("weight", "weight_scale_inv"), "nvfp4": ("weight", "weight
 
 def _ready(weights: str, plain: Quantized) -> tuple[Quantized, str]:
     """The weight as a product of zoo reads it, and its format. The product has run once."""
-    format = format_for(weights, True, support.formats_on(plain.device))
+    format = format_for(weights, weights, support.formats_on(plain.device))
     if format is None:
         raise ArgumentError(f"zoo has no product of {weights} weights on this device")
     if plain.device.type == "cuda":

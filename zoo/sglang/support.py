@@ -28,7 +28,7 @@ def formats_on(device: torch.device) -> tuple[str, ...]:
 
 def folds(device: torch.device) -> bool:
     """Whether MXFP8 weights become weights of fp8b128 on this device."""
-    return format_for("mxfp8", True, formats_on(device)) == "fp8b128"
+    return format_for("mxfp8", "mxfp8", formats_on(device)) == "fp8b128"
 
 
 def why_not_here(backend: str = "") -> str | None:

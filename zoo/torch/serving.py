@@ -15,24 +15,29 @@ from zoo.errors import ArgumentError, ZooError
 from zoo.runtime import driver
 from zoo.torch.quantized import Quantized
 
-# weights, whether the checkpoint has a format for tokens -> formats, the first that a GPU has
+# weights, what the checkpoint makes of tokens (fp8: e4m3, a scale for each token) -> formats, the first that a GPU has
 _FORMATS = {
-    ("fp8b128", True): ("fp8b128",),
-    ("mxfp8", True): ("mxfp8", "fp8b128"),
-    ("nvfp4", True): ("fp8_nvfp4", "nvfp4"),
-    ("mxfp4", True): ("fp8_mxfp4", "mxfp4"),
-    ("nvfp4", False): ("bf16_nvfp4",),
-    ("mxfp4", False): ("bf16_mxfp4",),
+    ("fp8b128", "fp8b128"): ("fp8b128",),
+    ("mxfp8", "mxfp8"): ("mxfp8", "fp8b128"),
+    ("nvfp4", "nvfp4"): ("fp8_nvfp4", "nvfp4"),
+    ("nvfp4", "fp8"): ("fp8_nvfp4",),
+    ("nvfp4", "bf16"): ("bf16_nvfp4",),
+    ("mxfp4", "mxfp4"): ("fp8_mxfp4", "mxfp4"),
+    ("mxfp4", "fp8"): ("fp8_mxfp4", "mxfp8_mxfp4"),
+    ("mxfp4", "mxfp8"): ("bf16_mxfp4", "mxfp8_mxfp4"),
+    ("mxfp4", "bf16"): ("bf16_mxfp4",),
 }
-_FORMATS_OF_FP8_TOKENS = {("nvfp4", False): ("fp8_nvfp4",), ("mxfp4", False): ("fp8_mxfp4", "mxfp8_mxfp4")}
 
 
-def format_for(weights: str, quantized_tokens: bool, here: Collection[str], fp8_tokens: bool = False) -> str | None:
+def format_for(weights: str, tokens: str, here: Collection[str], fp8_tokens: bool = False) -> str | None:
     """Which of the formats `here` multiplies these weights. Tokens are never coarser than the checkpoint says, unless `fp8_tokens`."""
-    choices = _FORMATS[weights, quantized_tokens]
-    if fp8_tokens:
-        choices = _FORMATS_OF_FP8_TOKENS.get((weights, quantized_tokens), choices)
+    choices = _FORMATS[weights, "fp8" if fp8_tokens and fp8_is_coarser(weights, tokens) else tokens]
     return next((one for one in choices if one in here), None)
+
+
+def fp8_is_coarser(weights: str, tokens: str) -> bool:
+    """Whether FP8 tokens, a scale each, multiply these weights, and lose more than tokens as the checkpoint has them."""
+    return (weights, "fp8") in _FORMATS and tokens in ("bf16", "mxfp8")
 
 
 @cache

@@ -47,7 +47,7 @@ class _Kind:
     scales: str
     tensor_scale: str | None = None
     divides: bool = False
-    quantized_tokens: Callable[[Any], bool] = lambda method: not getattr(method, "use_a16", True)
+    tokens: Callable[[Any], str | None] = lambda method: "bf16"  # as the checkpoint has them; None: as no kernel of zoo
     refused: Callable[[Any], bool] = lambda method: False
 
     def read(self, layer: Any, matrix: str) -> Quantized:
@@ -73,27 +73,52 @@ def _parameter(layer: Any, name: str) -> torch.Tensor:
     return tensor
 
 
+def _of_nvfp4(method: Any) -> str:
+    return "bf16" if method.use_a16 else "nvfp4"
+
+
+def _of_mxfp4(method: Any) -> str | None:
+    if method.activation_key is None:
+        return "bf16"
+    of_tokens = method.activation_key.scale
+    if method.activation_key.dtype != torch.float8_e4m3fn or of_tokens.static:
+        return None
+    rows, columns = of_tokens.group_shape
+    return "fp8" if (rows, columns) == (1, -1) else "mxfp8" if rows == 1 and columns % 32 == 0 else None
+
+
 _KINDS = {
     "Fp8MoEMethod": _Kind(
         "fp8b128",
         "weight",
         "weight_scale_inv",
-        quantized_tokens=lambda method: True,
+        tokens=lambda method: "fp8b128",
         refused=lambda method: method.weight_block_size != [128, 128] or method.moe_block_shape != [128, 128],
     ),
     "CompressedTensorsW8A8Fp8MoEMethod": _Kind(
         "fp8b128",
         "weight",
         "weight_scale",
-        quantized_tokens=lambda method: True,
+        tokens=lambda method: "fp8b128",
         refused=lambda method: method.weight_block_size != [128, 128] or method.static_input_scales,
     ),
-    "ModelOptMxFp8FusedMoE": _Kind("mxfp8", "weight", "weight_scale", quantized_tokens=lambda method: True),
-    "CompressedTensorsW8A8Mxfp8MoEMethod": _Kind("mxfp8", "weight", "weight_scale", quantized_tokens=lambda method: True),
-    "ModelOptNvFp4FusedMoE": _Kind("nvfp4", "weight", "weight_scale", "weight_scale_2", refused=lambda method: method.per_token_activation),
-    "CompressedTensorsW4A4Nvfp4MoEMethod": _Kind("nvfp4", "weight_packed", "weight_scale", "weight_global_scale", divides=True),
+    "ModelOptMxFp8FusedMoE": _Kind("mxfp8", "weight", "weight_scale", tokens=lambda method: "mxfp8"),
+    "CompressedTensorsW8A8Mxfp8MoEMethod": _Kind("mxfp8", "weight", "weight_scale", tokens=lambda method: "mxfp8"),
+    "ModelOptNvFp4FusedMoE": _Kind(
+        "nvfp4", "weight", "weight_scale", "weight_scale_2", tokens=_of_nvfp4, refused=lambda method: method.per_token_activation
+    ),
+    "CompressedTensorsW4A4Nvfp4MoEMethod": _Kind(
+        "nvfp4", "weight_packed", "weight_scale", "weight_global_scale", divides=True, tokens=_of_nvfp4
+    ),
     "GptOssMxfp4MoEMethod": _Kind("mxfp4", "weight", "weight_scale"),
-    "Mxfp4MoEMethod": _Kind("mxfp4", "weight", "weight_scale", refused=lambda method: method.activation_key is not None),
+    "Mxfp4MoEMethod": _Kind("mxfp4", "weight", "weight_scale", tokens=_of_mxfp4),  # DeepSeek-V4's too
+    # vLLM does not tell this one what the checkpoint says of tokens
+    "CompressedTensorsW4A4Mxfp4MoEMethod": _Kind("mxfp4", "weight_packed", "weight_scale"),
+    "CompressedTensorsW4A8Mxfp4MoEMethod": _Kind("mxfp4", "weight_packed", "weight_scale", tokens=_of_mxfp4),
+    "QuarkOCP_MX_MoEMethod": _Kind(
+        "mxfp4", "weight", "weight_scale", tokens=lambda method: {"w_mxfp4": "bf16", "w_mxfp4_a_mxfp4": "mxfp4"}.get(method.ocp_mx_scheme)
+    ),
+    "INCMxfp4MoEMethod": _Kind("mxfp4", "weight_packed", "weight_scale", tokens=lambda method: "mxfp4"),
 }
 
 
@@ -183,10 +208,10 @@ def _choosing(usual: Callable[..., Any]) -> Callable[..., Any]:
 
 def _refusal(method: Any, layer: Any, kind: _Kind) -> str | None:
     moe, parallel = layer.moe_config, layer.moe_config.moe_parallel_config
-    quantized = kind.quantized_tokens(method)
+    tokens = kind.tokens(method)
     reasons = {
         f"--moe-backend is {moe.moe_backend}": moe.moe_backend != "auto",
-        "another scheme of tokens or scales": kind.refused(method),
+        "another scheme of tokens or scales": tokens is None or kind.refused(method),
         "LoRA": moe.is_lora_enabled,
         "weights that are offloaded to the CPU": offloads(),
         "experts that are balanced between ranks": parallel.enable_eplb,
@@ -199,7 +224,9 @@ def _refusal(method: Any, layer: Any, kind: _Kind) -> str | None:
         f"activation {moe.activation.value}": _activation(layer) is None,
     }
     found = next((why for why, there in reasons.items() if there), None)
-    return found or (None if format_for(kind.weights, quantized) else no_format(kind.weights, quantized))
+    if found is not None or tokens is None:
+        return found
+    return None if format_for(kind.weights, tokens) else no_format(kind.weights, tokens)
 
 
 def _activation(layer: Any) -> dict[str, Any] | None:
@@ -218,7 +245,8 @@ def _activation(layer: Any) -> dict[str, Any] | None:
 
 def _experts(method: Any, layer: Any, kind: _Kind) -> tuple[Experts, torch.Tensor | None]:
     """The layer of zoo, which has multiplied a token, and its map of ids."""
-    format = format_for(kind.weights, kind.quantized_tokens(method))
+    tokens = kind.tokens(method)
+    format = None if tokens is None else format_for(kind.weights, tokens)
     assert format is not None  # as _refusal has asked
     load(format)
     first, ids = _placed(layer)

@@ -61,7 +61,7 @@ class _Linear:
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)  # type: ignore[call-arg]
-        mark_compiled_code(self.weights, format_for(self.weights, self._quantized_tokens(config)))
+        mark_compiled_code(self.weights, format_for(self.weights, self._tokens(config)))
 
     @classmethod
     def is_supported(cls, compute_capability: int | None = None) -> tuple[bool, str | None]:
@@ -81,18 +81,18 @@ class _Linear:
 
     @classmethod
     def _refusal(cls, config: Any) -> str | None:
-        quantized = cls._quantized_tokens(config)
-        return None if format_for(cls.weights, quantized) else no_format(cls.weights, quantized)
+        tokens = cls._tokens(config)
+        return None if format_for(cls.weights, tokens) else no_format(cls.weights, tokens)
 
     @classmethod
-    def _quantized_tokens(cls, config: Any) -> bool:
-        return True
+    def _tokens(cls, config: Any) -> str:
+        return cls.weights
 
     def process_weights_after_loading(self, layer: Any) -> None:
         kind, name = f"{self.weights} linear layers", getattr(layer, "prefix", "")
         layer.zoo_usual = None
         try:
-            format = format_for(self.weights, self._quantized_tokens(self.config))
+            format = format_for(self.weights, self._tokens(self.config))
             assert format is not None  # as can_implement has asked
             load(format)
             weight = format_of(format).readable(self._weight(layer))
@@ -195,8 +195,8 @@ class ZooMxFp4Linear(_Linear, MxFp4LinearKernel):
     weights = "mxfp4"
 
     @classmethod
-    def _quantized_tokens(cls, config: Any) -> bool:
-        return config.activation_quant_key is not None
+    def _tokens(cls, config: Any) -> str:
+        return "bf16" if config.activation_quant_key is None else "mxfp4"
 
     def _usual(self) -> Any:
         return init_mxfp4_linear_kernel(self.config.activation_quant_key)

@@ -43,9 +43,9 @@ def why_not_here() -> str | None:
     return "no NVIDIA GPU" if capability is None else f"no cubins for compute capability {capability.major}.{capability.minor}"
 
 
-def format_for(weights: str, quantized_tokens: bool) -> str | None:
+def format_for(weights: str, tokens: str) -> str | None:
     """The format that multiplies these weights here. Tokens are never coarser than the checkpoint says, unless ZOO_VLLM_TOKENS=fp8."""
-    return serving.format_for(weights, quantized_tokens, _formats_here(), os.environ.get("ZOO_VLLM_TOKENS") == "fp8")
+    return serving.format_for(weights, tokens, _formats_here(), os.environ.get("ZOO_VLLM_TOKENS") == "fp8")
 
 
 def why_not_shared() -> str | None:
@@ -67,9 +67,9 @@ def offloads() -> bool:
     return offload is not None and (offload.uva.cpu_offload_gb > 0 or offload.prefetch.offload_group_size > 0)
 
 
-def no_format(weights: str, quantized_tokens: bool) -> str:
-    why = f"zoo has no product of {weights} weights with {'quantised' if quantized_tokens else 'bf16'} tokens on this GPU"
-    other = None if quantized_tokens else serving.format_for(weights, False, _formats_here(), fp8_tokens=True)
+def no_format(weights: str, tokens: str) -> str:
+    why = f"zoo has no product of {weights} weights with {tokens} tokens on this GPU"
+    other = serving.format_for(weights, tokens, _formats_here(), fp8_tokens=True) if serving.fp8_is_coarser(weights, tokens) else None
     return why if other is None else f"{why}; ZOO_VLLM_TOKENS=fp8 quantises tokens, for {other}"
 
 

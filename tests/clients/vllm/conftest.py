@@ -28,8 +28,8 @@ def vllm_config(tmp_path_factory):
         place = tmp_path_factory.mktemp("ranks") / "store"
         init_distributed_environment(1, 0, f"file://{place}", 0, "gloo")
         initialize_model_parallel(1, 1)
-        of_a_model = types.SimpleNamespace(model_type="test")
-        config.model_config = types.SimpleNamespace(dtype=torch.bfloat16, quantization_config=None, hf_text_config=of_a_model)
+        names = types.SimpleNamespace(model_type="test")
+        config.model_config = types.SimpleNamespace(dtype=torch.bfloat16, quantization_config=None, hf_config=names, hf_text_config=names)
         yield config
     patch.undo()
 

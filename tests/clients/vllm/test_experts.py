@@ -13,6 +13,7 @@ from tests.clients.vllm.test_linear_layers import (
     FP8_BLOCKS,
     FP8_TOKENS,
     HOPPER,
+    MX,
     MXFP8,
     NV,
     compressed_tensors_config,
@@ -31,6 +32,7 @@ BOUNDS = {
     "bf16_mxfp4": 0.01,
     "fp8_mxfp4": 0.06,
     "mxfp8_mxfp4": 0.06,
+    "mxfp4": 0.25,
 }
 _LAYERS = "vllm.model_executor.layers"
 _numbers = iter(range(1000))  # vLLM wants each layer's name once
@@ -51,6 +53,7 @@ def chosen(monkeypatch):
         ("quantization.modelopt", "select_nvfp4_moe_backend", NvFp4MoeBackend.MARLIN),
         (compressed, "select_nvfp4_moe_backend", NvFp4MoeBackend.MARLIN),
         ("quantization.mxfp4", "select_mxfp4_moe_backend", Mxfp4MoeBackend.MARLIN),
+        ("quantization.quark.quark_moe", "select_mxfp4_moe_backend", Mxfp4MoeBackend.MARLIN),
         ("quantization.mxfp4", "select_deepseek_v4_mxfp4_moe_backend", Mxfp4MoeBackend.MARLIN),
     ):
         monkeypatch.setattr(importlib.import_module(f"{_LAYERS}.{module}"), name, lambda *_, found=backend, **__: (found, MarlinExperts))
@@ -75,6 +78,32 @@ def mxfp4_config():
     return Mxfp4Config()
 
 
+def deepseek_v4_config():
+    from vllm.models.deepseek_v4.quant_config import DeepseekV4FP8Config
+
+    return DeepseekV4FP8Config(is_checkpoint_fp8_serialized=True, activation_scheme="dynamic", weight_block_size=[128, 128])
+
+
+def auto_round_config():
+    from vllm.model_executor.layers.quantization.inc import INCConfig
+
+    return INCConfig(4, 32, data_type="mx_fp", packing_format="auto_round:llm_compressor")
+
+
+def quark_config(tokens):
+    from vllm.model_executor.layers.quantization.quark.quark import QuarkConfig
+
+    weights = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0", "ch_axis": -1, "symmetric": None}
+    given = {"weight": {**weights, "is_dynamic": False}, "input_tensors": {**weights, "is_dynamic": True} if tokens else None}
+    return QuarkConfig({"global_quant_config": given, "layer_quant_config": {}, "layer_type_quant_config": {}, "exclude": []})
+
+
+def compressed_mxfp4_config(**tokens):
+    return compressed_tensors_config(
+        "mxfp4-pack-quantized", MX, {**MXFP8, "scale_dtype": None, "dynamic": True, **tokens} if tokens else None
+    )
+
+
 CONFIGS = {
     "fp8": ("fp8b128", fp8_config),
     "mxfp8": ("mxfp8", mxfp8_config),
@@ -85,6 +114,13 @@ CONFIGS = {
     "compressed_nvfp4_weights_alone": ("nvfp4", lambda: compressed_tensors_config("nvfp4-pack-quantized", NV, None)),
     "mxfp4": ("mxfp4", mxfp4_config),
     "gpt_oss": ("mxfp4", gpt_oss_config),
+    "deepseek_v4": ("mxfp4", deepseek_v4_config),
+    "compressed_mxfp4": ("mxfp4", compressed_mxfp4_config),
+    "compressed_mxfp4_tokens": ("mxfp4", lambda: compressed_mxfp4_config(strategy="token", group_size=None)),
+    "compressed_mxfp4_groups": ("mxfp4", lambda: compressed_mxfp4_config(group_size=32)),
+    "auto_round": ("mxfp4", auto_round_config),
+    "quark": ("mxfp4", lambda: quark_config(tokens=True)),
+    "quark_weights_alone": ("mxfp4", lambda: quark_config(tokens=False)),
 }
 EXACT = "compressed_nvfp4_weights_alone"  # tokens are not rounded, so errors are small
 
@@ -101,7 +137,7 @@ def layer_of(config, **options):
 def load(layer, made, config):
     for expert, matrices in enumerate(made):
         for matrix, (tensors, _) in matrices.items():
-            tensors = in_compressed_tensors(tensors) if config.startswith("compressed") else tensors
+            tensors = in_compressed_tensors(tensors) if config.startswith(("compressed", "auto_round")) else tensors
             there = {name: one for name, one in tensors.items() if hasattr(layer, f"w13_{name}")}
             list(layer.load_weights((f"{expert}.{matrix}.{name}", one) for name, one in there.items()))
     layer.quant_method.process_weights_after_loading(layer)
@@ -131,6 +167,16 @@ def load_gpt_oss(layer, made, biases):
         ("compressed_nvfp4", HOPPER, "fp8_nvfp4"),
         ("compressed_nvfp4_weights_alone", HOPPER, "bf16_nvfp4"),
         ("mxfp4", HOPPER, "bf16_mxfp4"),
+        ("deepseek_v4", HOPPER, "bf16_mxfp4"),
+        ("deepseek_v4", BLACKWELL, "mxfp8_mxfp4"),
+        ("compressed_mxfp4", HOPPER, "bf16_mxfp4"),
+        ("compressed_mxfp4_tokens", HOPPER, "fp8_mxfp4"),
+        ("compressed_mxfp4_groups", HOPPER, "bf16_mxfp4"),
+        ("compressed_mxfp4_groups", BLACKWELL, "mxfp8_mxfp4"),
+        ("quark", HOPPER, "fp8_mxfp4"),
+        ("quark_weights_alone", HOPPER, "bf16_mxfp4"),
+        ("auto_round", HOPPER, "fp8_mxfp4"),
+        ("auto_round", BLACKWELL, "mxfp4"),
     ],
     indirect=["gpu"],
 )
