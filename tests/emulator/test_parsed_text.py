@@ -377,7 +377,7 @@ REFUSED_IN_A_BODY = {
     "T: .branchtargets A;": "'A' is not declared",
     "@%p 7;": "expected an instruction, found '7'",
     "op %a %b;": "unexpected '%b' after an operand of op",
-    "op .b32;": "unexpected '.b32' as an operand",
+    "op %a, .b32;": "unexpected '.b32' as an operand",
     "op %undeclared;": "'%undeclared' is not declared",
     "op %tidy;": "'%tidy' is not declared",
     "@%undeclared op;": "'%undeclared' is not declared",
@@ -474,3 +474,13 @@ def test_the_limits_are_those_that_the_largest_kernels_are_far_from():
     assert (parser.MOST_BYTES, parser.MOST_RELOCATIONS, parser.LARGEST_ALIGNMENT, parser.DEEPEST) == (2**26, 2**12, 2**20, 64)
     assert variables(f".global .align {2**20} .b8 a;")["a"][2] == 2**20
     parse(f"{HEAD}.entry k() .maxnreg {2**31 - 1} {{ .reg .b32 %none<0>; }}")
+
+
+@pytest.mark.parametrize(
+    "opcode", ["cp.async.bulk.commit_group ;", "fence .proxy.async\n.global;", "add .f32 %a, %a, %a;", "mov.u32 %a, 1;"]
+)
+def test_spaces_may_precede_a_modifier(opcode):
+    """Inline assembly of other projects has such spaces, and ptxas reads them."""
+    (statement,) = parse(f"{HEAD}.entry k() {{ .reg .b32 %a; {opcode} }}").functions["k"].statements
+    wanted = {"c": "cp.async.bulk.commit_group", "f": "fence.proxy.async.global", "a": "add.f32", "m": "mov.u32"}
+    assert statement.opcode == wanted[opcode[0]]

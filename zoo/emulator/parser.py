@@ -820,6 +820,8 @@ class _Parser:
         kind, opcode, line, _ = self.next()
         if kind != "name":
             raise ParseError(line, f"expected an instruction, found {opcode!r}")
+        while self.tokens[self.at][1][:1] == "." and not self.before_number(self.at):  # spaces may precede a modifier
+            opcode += self.next()[1]
         operands = []
         self.calling = opcode.startswith("call")
         if not self.accept(";"):
