@@ -48,9 +48,10 @@ def refused(function, *words: str) -> str:
 
 def test_bytes_of_an_engine_are_not_read_as_scales():
     """e8m0 is a dtype of floats, whose numbers are powers of two. As bytes they would be read as 120, not as 2^-7."""
-    ones = torch.full((1, 2), 2.0**-7)
-    assert torch.equal(squares(e4m3(128, 256), ones.to(torch.float8_e8m0fnu)).scales, ones)
     refused(lambda: squares(e4m3(128, 256), byte(1, 2)), "scales in torch.uint8")
+    if hasattr(torch, "float8_e8m0fnu"):  # torch 2.7
+        ones = torch.full((1, 2), 2.0**-7)
+        assert torch.equal(squares(e4m3(128, 256), ones.to(torch.float8_e8m0fnu)).scales, ones)
 
 
 def described(**tensors: tuple[str, list[int], int, int]) -> bytes:
