@@ -134,12 +134,16 @@ def layer_of(config, **options):
     return FusedMoEFactory(**{**sizes, **made, **options}).routed_experts
 
 
-def load(layer, made, config):
+def read_weights(layer, made, config):
     for expert, matrices in enumerate(made):
         for matrix, (tensors, _) in matrices.items():
             tensors = in_compressed_tensors(tensors) if config.startswith(("compressed", "auto_round")) else tensors
             there = {name: one for name, one in tensors.items() if hasattr(layer, f"w13_{name}")}
             list(layer.load_weights((f"{expert}.{matrix}.{name}", one) for name, one in there.items()))
+
+
+def load(layer, made, config):
+    read_weights(layer, made, config)
     layer.quant_method.process_weights_after_loading(layer)
 
 
@@ -343,7 +347,7 @@ def test_a_name_that_another_vllm_has_not_leaves_experts_to_vllm_with_one_warnin
     assert seen == [layer] and not support.served and len(said) == 1 and "of_another_vllm" in said[0]
 
 
-@pytest.mark.parametrize("config", ["fp8", "mxfp8", "modelopt"])
+@pytest.mark.parametrize("config", ["fp8", "mxfp8", "modelopt", "compressed_mxfp4_tokens"])
 def test_weights_that_are_loaded_again_stay_where_captured_graphs_read_them(config, gpu, chosen, bf16):
     from vllm.model_executor.model_loader.reload import layerwise
 
@@ -355,10 +359,7 @@ def test_weights_that_are_loaded_again_stay_where_captured_graphs_read_them(conf
     tensors = [*method.zoo.parameters(), *method.zoo.buffers()]
     places = [one.data_ptr() for one in tensors]
     layerwise.initialize_layerwise_reload(layer)
-    for expert, matrices in enumerate(made):
-        for matrix, (parts, _) in matrices.items():
-            there = ((f"{expert}.{matrix}.{name}", one) for name, one in parts.items() if hasattr(layer, f"w13_{name}"))
-            list(layer.load_weights(there))
+    read_weights(layer, made, config)
     layerwise.finalize_layerwise_reload(layer, None)
     assert places == [one.data_ptr() for one in (*method.zoo.parameters(), *method.zoo.buffers())]
     x, weights, ids = routed()
