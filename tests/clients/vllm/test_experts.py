@@ -118,6 +118,7 @@ CONFIGS = {
     "compressed_mxfp4": ("mxfp4", compressed_mxfp4_config),
     "compressed_mxfp4_tokens": ("mxfp4", lambda: compressed_mxfp4_config(strategy="token", group_size=None)),
     "compressed_mxfp4_groups": ("mxfp4", lambda: compressed_mxfp4_config(group_size=32)),
+    "compressed_mxfp4_small_groups": ("mxfp4", lambda: compressed_mxfp4_config(group_size=16)),
     "auto_round": ("mxfp4", auto_round_config),
     "quark": ("mxfp4", lambda: quark_config(tokens=True)),
     "quark_weights_alone": ("mxfp4", lambda: quark_config(tokens=False)),
@@ -218,10 +219,11 @@ def test_gpt_oss_has_biases_interleaved_gates_and_its_own_activation(tokens, gpu
     assert error(y, in_float32(numbers, x, shares, ids, gpt_oss, biases)) < BOUNDS[format]
 
 
-def test_a_limit_on_silu_is_kept(gpu, chosen, bf16):
-    layer = layer_of(EXACT, swiglu_limit=0.5)
-    made, numbers = weights_of("nvfp4")
-    load(layer, made, EXACT)
+@pytest.mark.parametrize("config", [EXACT, "deepseek_v4"])
+def test_a_limit_on_silu_is_kept(config, gpu, chosen, bf16):
+    layer = layer_of(config, swiglu_limit=0.5)
+    made, numbers = weights_of(CONFIGS[config][0])
+    load(layer, made, config)
     x, shares, ids = routed()
     y, exact = layer.forward_modular(x, shares, ids), in_float32(numbers, x, shares, ids, clamped(0.5))
     assert error(y, exact) < 0.01 < error(in_float32(numbers, x, shares, ids, silu), exact)
@@ -269,6 +271,7 @@ REFUSED = {
         "swigluoai",
     ),
     "weights on the input": ("modelopt", {"apply_router_weight_on_input": True}, "router weights"),
+    "tokens with more scales": ("compressed_mxfp4_small_groups", {}, "another scheme"),
     "ranks without a whole scale": ("mxfp4", {"intermediate_size": 64, "tp_size": 4}, "MXFP4 scale"),
 }
 
