@@ -66,7 +66,7 @@ struct Mainloop {
     struct Products {
         uint64_t first_a, first_scales;  // descriptors of stage 0
         uint32_t shape, tensor_memory, sums;
-        bool both_b_scales;  // whether the MMAs read the second scale tile down the rows of mma_b
+        bool both_b_scales;  // whether the MMAs read the second scale tile of MMA operand B
         bool add = false;
     };
 

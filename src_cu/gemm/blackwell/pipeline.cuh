@@ -1,4 +1,4 @@
-// The roles of a CTA, put together: eight warps, each with a loop over the CTA's tiles. All GEMMs of blackwell/ include it.
+// The roles of a CTA's eight warps, put together. A role is a loop over the CTA's tiles. All GEMMs of blackwell/ include it.
 //
 //     0  element producer, requests further tiles        2  scale producer, and allocates tensor memory
 //     1  MMA, in the first CTA of a pair                 4..7  epilogue, 32 lanes of the sums each        3 idles
@@ -20,7 +20,7 @@ namespace zoo {
 //
 //     one_tile          the first tile alone: the grid has a cluster for each tile
 //     launch_control    tiles of clusters that have not been launched: the grid has a cluster for each tile
-//     strides           every gridDim-th tile, until there is none. Only the device knows how many tiles the groups of rows have
+//     strides           tiles as far apart as there are clusters, until there is none. Only the device knows how many tiles the groups of rows have
 enum class Walk { one_tile, launch_control, strides };
 
 __device__ __forceinline__ Walk walk_of(bool persistent, bool has_groups) {
@@ -28,7 +28,7 @@ __device__ __forceinline__ Walk walk_of(bool persistent, bool has_groups) {
 }
 
 // Launch control: the first CTA requests a tile when it has copied half of a tile's operands. The response comes before the other half is copied,
-// if K is not short, and multiprocessors that start late still get tiles. Every role of every CTA reads each response.
+// if K is not short, and multiprocessors that start late still get tiles. All READERS read each response.
 template <class Tile>
 struct NextTile {
     // Warps of a cluster that read a response: two producers and the epilogue warps in each CTA, and the MMA warp.

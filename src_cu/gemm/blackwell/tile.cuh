@@ -70,7 +70,7 @@ struct BlockScaledTile {
     static constexpr bool SWAPPED = SWAPPED_;
     static constexpr int MMA_A_ROWS = LANES * CTAS, MMA_B_ROWS = COLUMNS / CTAS;  // of all CTAs; of one CTA
     static constexpr int TOKENS = SWAPPED ? COLUMNS : MMA_A_ROWS, WEIGHTS = SWAPPED ? MMA_A_ROWS : COLUMNS;
-    static constexpr int MMA_B_SCALE_TILES = (COLUMNS + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;  // down the rows of mma_b
+    static constexpr int MMA_B_SCALE_TILES = (COLUMNS + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;  // of MMA operand B
     static constexpr int SCALE_BUFFERS = 2, SCALE_COLUMNS = 4 * Format::SCALE_TILES * (1 + MMA_B_SCALE_TILES);
     static constexpr int FIRST_SCALE_COLUMN = TENSOR_MEMORY_COLUMNS - SCALE_BUFFERS * SCALE_COLUMNS;
     static constexpr int SECOND_SUMS = (FIRST_SCALE_COLUMN / 2 >= COLUMNS ? COLUMNS : FIRST_SCALE_COLUMN - COLUMNS) / 32 * 32;

@@ -1,6 +1,7 @@
 // The loop over K of GEMMs with e4m3 tokens and 4-bit weights, for one warpgroup. The warpgroup dequantizes a K block of weights (256 columns) to
 // registers and multiplies it with one or two token parts, one after the other. Partial sums leave the tensor core, which keeps only 13 fraction
-// bits, and are added to f32 sums: promotion. zoo/reference/four_bit_gemm.py defines the sums to the bit. Included by pipelines with FP8 tokens.
+// bits, and are added to f32 sums: promotion. zoo/reference/four_bit_gemm.py defines the sums to the bit. Included by packed.cu,
+// stored.cu and gated/pipeline.cuh.
 //
 // multiply_with_two_partials(): promotes every 256 columns. Two token parts have a set of partial sums each: one set is promoted while the wgmmas of
 // the other set run. Words of two chunks are overwritten at a time, after part 1's wgmmas have read them.

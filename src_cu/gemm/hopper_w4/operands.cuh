@@ -1,7 +1,7 @@
 // The operands of GEMMs with 4-bit weights: their sizes and formats, where they are in global memory, and the warps that copy them to stages.
 // All kernels of hopper_w4 include this header.
 //
-//     packed weights     a bulk copy: a tile's bytes are contiguous in global memory
+//     packed weights     a bulk copy for each weight part: its chunks along K are contiguous in global memory
 //     tokens             a tensor copy, or copies by threads where an index gathers rows of A
 //     scale128 of A      copies by a warp, or by the threads that gather
 #pragma once
@@ -18,9 +18,10 @@
 
 namespace zoo {
 
-// A chunk of weights has 64 weight rows and 64 columns of K. A K block has four chunks: the 256 columns of a stage.
+// A chunk of weights has 64 weight rows and 64 columns of K. A K block has four chunks, 256 columns. A stage
+// holds a K block, or half of one in the unpromoted and dequantized kernels.
 constexpr int CHUNK_ROWS = 64, CHUNK = 64, CODE_BYTES = CHUNK_ROWS * CHUNK / 2;
-constexpr int PROMOTED_CHUNKS = 4;  // chunks of a K block, after which sums are promoted
+constexpr int PROMOTED_CHUNKS = 4;  // chunks of a K block. With scale128, sums are promoted after each half of them
 
 // Tables name the values of the constants FORMAT and PROMOTION.
 enum class WeightFormat { nvfp4, mxfp4 };

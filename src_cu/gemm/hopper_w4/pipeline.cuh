@@ -1,6 +1,6 @@
 // The pipeline of GEMMs with FP8 tokens whose weights are dequantized to registers. Persistent CTAs compute tile after tile while producers run ahead.
-// With SPLITS > 1, the CTAs of a cluster split K where tiles do not fill the GPU. Included by packed.cu and stored.cu, which add mainloop.cuh. bf16 kernels
-// use its parts.
+// With SPLITS > 1, the CTAs of a cluster split K where tiles do not fill the GPU. Included by packed.cu and stored.cu, which add mainloop.cuh. The
+// bf16 and unpromoted pipelines use its parts.
 //
 //     warps 0 to 7     two math warpgroups dequantize, multiply and promote; then they finish and store D, or send sums to the cluster's CTAs
 //     warp 8           one lane loads weights and tokens into stages

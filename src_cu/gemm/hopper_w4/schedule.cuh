@@ -1,5 +1,5 @@
 // Schedules of GEMMs with packed 4-bit weights. One cubin serves one matrix, contiguous groups and masked groups: the launch chooses.
-// Included by packed.cu, dequantized.cu and bf16.cu.
+// Included by packed.cu, unpromoted.cu, dequantized.cu and bf16.cu.
 #pragma once
 
 #include <type_traits>

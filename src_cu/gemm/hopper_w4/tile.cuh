@@ -1,6 +1,7 @@
 // The tile of a GEMM with e4m3 tokens and 4-bit weights, and its ring of stages in shared memory. A warpgroup's wgmma has 64 weight rows as its
 // rows, dequantized to registers, and tokens as its columns, read from shared memory. A tile has 8 to 192 tokens in TOKEN_PARTS equal parts.
-// A tile that NARROWS multiplies only as many tokens as its rows need (mainloop.cuh). Included by all kernels with FP8 tokens of up to 192.
+// A tile that NARROWS multiplies only as many tokens as its rows need (mainloop.cuh). Included by packed.cu, stored.cu
+// and gated/pipeline.cuh.
 //
 // A stage holds a K block:
 //

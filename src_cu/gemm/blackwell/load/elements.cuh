@@ -30,7 +30,8 @@ struct ElementLoader {
         }
     }
 
-    // A whole warp of each CTA calls this. One thread copies, and calls halfway(). Each CTA of a pair copies half of MMA operand B's rows in use.
+    // A whole warp of each CTA calls this. One thread copies, and calls halfway(). Each CTA of a pair copies whole boxes
+    // from where its half of MMA operand B's rows in use begins.
     __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const TileWork& work, int rank, auto halfway) {
         if (!elected()) return;
         const Copies copies(*this, work, rank);

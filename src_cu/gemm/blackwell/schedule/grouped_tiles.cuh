@@ -1,8 +1,8 @@
-// Where tile `index` of a grouped GEMM is: each group of rows of A is multiplied by a B of its own. Tiles begin where groups begin.
-// Grouped GEMMs include it.
+// Where tile `index` of a GEMM with groups of rows is: each group of rows of A is multiplied by a B of its own. All GEMMs with such groups
+// include it.
 //
-//     GroupedTiles    a step of the walk along groups looks at 32 groups, one in each lane
-//     IndexedTiles    m_indices give each row's group: no walk along groups
+//     GroupedTiles    tiles begin where groups begin. A step of the walk along groups looks at 32 groups, one in each lane
+//     IndexedTiles    tiles of the whole matrix. m_indices give each row's group, and a tile has a work for each group in it
 #pragma once
 
 #include "common/warp.cuh"
